@@ -74,7 +74,7 @@ def write_model(name: str, folder: Path, *, toy: bool) -> Path:
 
 def random_model(section: Any, dtype: torch.dtype, _weights: bool) -> Any:
     """In place of reading weights: draw them on the device."""
-    from levelhead.policy.load import resolve_device
+    from levelhead.policy.device import resolve_device
 
     torch.manual_seed(0)
     with resolve_device(section.device):

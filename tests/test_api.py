@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from levelhead import Recipe, train
-from levelhead.api import dry_run, evaluate
+from levelhead.api import Result, evaluate
 from levelhead.errors import InputError, RewardError
+from levelhead.preflight.dryrun import dry_run, words
 
 TINY = {"hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate_size": 64, "context": 128}
 ROWS = [{"prompt": f"Count to {n}."} for n in range(1, 21)]
@@ -102,6 +103,18 @@ def test_dry_run_of_a_pretrained_model_needs_its_config_and_no_weights(tmp_path:
     facts = dry_run(load(shipped, overrides))
     assert facts["parameters"] > 8e9
     assert 0 < facts["trained_parameters"] < 1e8
+    assert f"{facts['parameters']:,} parameters, {facts['trained_parameters']:,} of them trained" in words(facts)
+    assert "{" not in words(facts) + words(facts, "zh"), "sentences, no dicts"
+
+
+def test_a_result_is_a_short_line_and_in_a_notebook_a_table(tmp_path: Path) -> None:
+    stages = {"start": {"score": 0.25, "n": 8}, "grpo": {"score": 0.5, "n": 8}}
+    verdict = {"sums": {"outcome": "improved", "text": "it learnt <b>sums</b>"}}
+    result = Result("done", tmp_path, {"tasks": {"sums": stages}, "verdict": verdict}, object(), object())
+    assert repr(result) == f"Result(done, {tmp_path}; sums: it learnt <b>sums</b>)"
+    html = result._repr_html_()
+    assert "<td>grpo</td><td>+0.500" in html
+    assert "it learnt &lt;b&gt;sums&lt;/b&gt;" in html
 
 
 @pytest.mark.parametrize("checkpoint", ["best", "step-000002"])

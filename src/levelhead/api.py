@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.diagnosis.findings import Language, language_named
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.recipe import Recipe, load, plain, validate
 from levelhead.startup import uncollected
 from levelhead.tasks.presence import require_files
-from levelhead.terminal import say
-from levelhead.training.rundir import refuse_used
+from levelhead.training.rundir import default_folder, refuse_used, unused_folder
 from levelhead.training.trackers import Trackers, check_trackers, make_trackers
 
 if TYPE_CHECKING:
@@ -32,9 +30,13 @@ if TYPE_CHECKING:
 
 REPORT_FAILED = "report-failed"
 """Code of the event of a run whose page could not be written."""
+NO_REPORT = Message(
+    "report.html could not be written ({error}); try levelhead report",
+    "无法写出 report.html（{error}）；请运行 levelhead report",
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """What a run came to.
 
@@ -51,6 +53,15 @@ class Result:
     summary: Mapping[str, Any]
     model: Any
     tokenizer: Any
+
+    def __repr__(self) -> str:
+        verdicts = [f"; {name}: {v['text']}" for name, v in self.summary.get("verdict", {}).items()]
+        return f"Result({self.outcome}, {self.folder}{''.join(verdicts)})"
+
+    def _repr_html_(self) -> str:
+        from levelhead.report.cell import cell
+
+        return cell(self.outcome, self.folder, self.summary)
 
 
 def train(
@@ -107,17 +118,17 @@ def train(
         from levelhead.training.checkpoint_files import offering_the_last_whole
         from levelhead.training.ranks import Ranks, waiting_for_peers
 
-    given = _Given(model, tokenizer, (data, rewards, eval_data), tasks, observers, language_named(language))
+    inputs = _Inputs(model, tokenizer, (data, rewards, eval_data), tasks, observers, language_named(language))
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined(recipe.distributed.timeout_s)
         held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
         if out is None and not resume:
             path = ranks.gathered(unused_folder(path) if not ranks.rank else path)[0]
-        return _train(recipe, path, ranks, held, given, resume, resume_from, accept_changes, check)
+        return _train(recipe, path, ranks, held, inputs, resume, resume_from, accept_changes, check)
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Inputs:
     """What a caller of :func:`train` hands over, most of it in place of what the recipe names."""
 
     model: Any
@@ -134,7 +145,7 @@ def _train(
     path: Path,
     ranks: Ranks,
     held: contextlib.ExitStack,
-    given: _Given,
+    inputs: _Inputs,
     resume: bool,
     resume_from: str | None,
     accept: Collection[str],
@@ -161,58 +172,39 @@ def _train(
     check_same(ranks, checkpoint)
     policy = (
         None
-        if given.model is None or checkpoint is not None
-        else wrap(given.model, given.tokenizer, recipe.model, recipe.seed)
+        if inputs.model is None or checkpoint is not None
+        else wrap(inputs.model, inputs.tokenizer, recipe.model, recipe.seed)
     )
     share = divided(recipe, ranks)
     checks = checkpoint is None and (recipe.check if check is None else check)
     load = loading(recipe, ranks, checks=checks) if policy is None else "whole"
-    ready = function_tasks(share, *given.function) | {task.name: task for task in given.tasks}
+    ready = function_tasks(share, *inputs.function) | {task.name: task for task in inputs.tasks}
     seed_everything(recipe.seed)
     with uncollected():
         setup = ranks.in_all(
             lambda: prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, load=load, share=share)
         )
     if checks:
-        _preflight(setup, folder, ranks, given.language)
+        _preflight(setup, folder, ranks, inputs.language)
         if policy is None and load != (later := loading(recipe, ranks, checks=False)):
             setup = reloaded(setup, later)
     locked = lock_run(ranks, path, held) if locked is None else locked
     trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
     held.callback(trackers.close)
     folder.claim(resume=resume)
-    told = [*locked, *cache_events(recipe), *setup.events()]
-    run = Run(setup, folder, resumption=plan, observers=guarded(recipe, given.observers), told=told, trackers=trackers)
-    run.events.language = given.language
-    for spectator in (one for one in given.observers if isinstance(one, Spectator)):
+    earlier = [*locked, *cache_events(recipe), *setup.events()]
+    observers = guarded(recipe, inputs.observers)
+    run = Run(setup, folder, resumption=plan, observers=observers, earlier=earlier, trackers=trackers)
+    run.events.language = inputs.language
+    for spectator in (one for one in inputs.observers if isinstance(one, Spectator)):
         spectator.began(run.policy, folder.path, setup.recipe.grpo.steps if setup.recipe.grpo else 0)
     del setup  # whole weights that the run no longer needs
     try:
         outcome = run.execute()
     finally:
         _write_report(run)
-    summary = folder.read_json("summary.json") or {}
     trained = run.policy.samples_from  # whole, where weights are divided and the run has drawn by itself
-    return Result(outcome, folder.path, summary, trained.model, trained.codec.tokenizer)
-
-
-def default_folder(recipe: Recipe) -> Path:
-    """Return the folder of a recipe's first run: ``runs/NAME``."""
-    return Path("runs") / recipe.name
-
-
-def unused_folder(path: Path) -> Path:
-    """Return the folder, or the first of those numbered from 2 on that holds no run, and say so."""
-    for number in itertools.count(1):
-        candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
-        try:
-            refuse_used(candidate)
-        except InputError:
-            continue
-        break
-    if candidate != path:
-        say(f"levelhead: {path} holds a run already; this one goes to {candidate}", error=True)
-    return candidate
+    return Result(outcome, folder.path, folder.read_json("summary.json") or {}, trained.model, trained.codec.tokenizer)
 
 
 def _check_arguments(model: Any, tokenizer: Any, *, resume: bool, about_resuming: bool) -> None:
@@ -233,7 +225,7 @@ def _write_report(run: Run) -> None:
     try:
         write(run.folder.path, **run.events.spoken)
     except Exception as error:
-        message = f"report.html could not be written ({type(error).__name__}: {error}); try levelhead report"
+        message = NO_REPORT(error=f"{type(error).__name__}: {error}")
         with contextlib.suppress(OSError):
             run.events.write([Event(run.state.step, REPORT_FAILED, "warning", message)])
 
@@ -348,34 +340,6 @@ def evaluate(
     finally:
         loop.run(generator.close())
         loop.close()
-
-
-def dry_run(recipe: Recipe | Mapping[str, Any] | str | Path) -> dict[str, Any]:
-    """Do everything up to the first forward: data, tokenizer, the model's shape without its weights, one batch.
-
-    Returns:
-        What was found, by name: parameters, prompts, tokens of the first batch; ``checks`` holds the warnings and
-        failures of those preflight checks that need no weights.
-    """
-    recipe = resolve(recipe)
-    require_files(recipe)
-    from levelhead.preflight import preflight
-    from levelhead.training.prepare import describe, prepare
-    from levelhead.training.stream import PromptStream
-
-    start = time.perf_counter()
-    setup = prepare(recipe, load="shape")
-    facts = describe(setup)
-    stream = PromptStream(list(setup.tasks.values()), [setup.weights[name] for name in setup.tasks], recipe.seed)
-    n = recipe.grpo.batch_size // recipe.grpo.group_size if recipe.grpo else recipe.sft.batch_size if recipe.sft else 1
-    lengths = [len(setup.policy.codec.render(prompt.messages, prompt.chat)) for prompt in stream.take(n)]
-    checks = preflight(setup, needs=["data"]).checks
-    return facts | {
-        "checks": [f"{c.status} {c.name}: {c.message}" for c in checks if c.status != "pass"],
-        "first_batch_prompts": n,
-        "first_batch_prompt_tokens": {"min": min(lengths), "max": max(lengths), "sum": sum(lengths)},
-        "seconds": round(time.perf_counter() - start, 1),
-    }
 
 
 def resolve(recipe: Recipe | Mapping[str, Any] | str | Path, tasks: Sequence[Task] = ()) -> Recipe:

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from levelhead.message import Phrase
+
 Message = Mapping[str, Any]
 """One chat message, ``{"role": ..., "content": ...}``, tool fields as in the chat-template convention."""
 
@@ -139,6 +141,7 @@ class Rollout:
         policy_version: Number of optimizer updates the policy that sampled it had seen.
         text: The completion of each turn, decoded once for the task.
         info: Free notes, kept with the sample.
+        turn_rewards: What the environment paid for each turn, as parts of the total score; empty where it pays once.
     """
 
     prompt_id: str
@@ -147,6 +150,11 @@ class Rollout:
     policy_version: int = 0
     text: tuple[str, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
+    turn_rewards: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.turn_rewards and len(self.turn_rewards) != len(self.turns):
+            raise ValueError(f"{len(self.turns)} turns have {len(self.turn_rewards)} rewards")
 
     @property
     def reward(self) -> float:
@@ -212,7 +220,7 @@ class Event:
         step: Optimizer step at which it was seen.
         code: A finding's code (``entropy-collapse``) or the trainer's own (``interrupted``).
         severity: How bad it is.
-        message: One line for a person.
+        message: One line for a person, in English; a :class:`~levelhead.message.Phrase` has the Chinese with it.
         action: What was done about it; ``None`` for a mere observation.
         evidence: The numbers that led to it.
     """
@@ -226,7 +234,7 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         """Dict for one line of ``events.jsonl``."""
-        return {
+        row = {
             "step": self.step,
             "code": self.code,
             "severity": self.severity,
@@ -234,6 +242,7 @@ class Event:
             "action": self.action,
             "evidence": dict(self.evidence),
         }
+        return {**row, "message_zh": self.message.zh} if isinstance(self.message, Phrase) else row
 
 
 @dataclass(frozen=True, slots=True)

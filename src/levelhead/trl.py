@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from levelhead.api import Result, unused_folder
+from levelhead.api import Result
 from levelhead.api import train as run
 from levelhead.documents.modes import open_to_readers
 from levelhead.errors import InputError
@@ -27,6 +27,7 @@ from levelhead.integrations.trl.settings import keys_of, refusals, settings_of, 
 from levelhead.recipe import Recipe, dump, validate
 from levelhead.recipe.trainers import trl
 from levelhead.terminal import say
+from levelhead.training.rundir import unused_folder
 
 if TYPE_CHECKING:
     from transformers import TrainerState

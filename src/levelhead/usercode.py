@@ -121,9 +121,9 @@ _lock = threading.RLock()
 
 def _import(path: Path, root: Path) -> ModuleType:
     """Return the module of a file or of a package's ``__init__.py``, imported if it has not been or has changed."""
-    known = _imported.get(path)
-    if known is not None and not _changed(path, set()):
-        return known.module
+    loaded = _imported.get(path)
+    if loaded is not None and not _changed(path, set()):
+        return loaded.module
     if str(root) not in sys.path:
         sys.path.append(str(root))  # last, so that none of the user's files hides a package from the others
     name = _module_name(path)
@@ -151,10 +151,10 @@ def _stamp(path: Path) -> list[tuple[int, int]]:
 def _changed(path: Path, seen: set[Path]) -> bool:
     """Whether an imported file, or a helper of it, is another one than when it was imported."""
     seen.add(path)
-    known = _imported.get(path)
-    if known is None or not path.is_file() or _stamp(path) != known.stamp:
+    loaded = _imported.get(path)
+    if loaded is None or not path.is_file() or _stamp(path) != loaded.stamp:
         return True
-    return any(_changed(helper, seen) for helper in known.helpers - seen)
+    return any(_changed(helper, seen) for helper in loaded.helpers - seen)
 
 
 def _module_name(path: Path) -> str:
@@ -163,8 +163,8 @@ def _module_name(path: Path) -> str:
     loaded, own = sys.modules.get(name), _imported.get(path)
     if name.isidentifier() and (loaded is None or (own is not None and loaded is own.module)):
         importlib.invalidate_caches()
-        found = PathFinder.find_spec(name)
-        if found is not None and found.origin is not None and Path(found.origin).resolve() == path:
+        spec = PathFinder.find_spec(name)
+        if spec is not None and spec.origin is not None and Path(spec.origin).resolve() == path:
             return name
     return f"{name}_{sha256(str(path).encode()).hexdigest()[:12]}"
 

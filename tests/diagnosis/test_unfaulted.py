@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+from levelhead.diagnosis.detectors import View
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Diagnosis, diagnose
+from levelhead.diagnosis.unfaulted import without_fault
 
 
 def diagnosed(rows: list[dict[str, float]]) -> Diagnosis:
@@ -66,3 +68,21 @@ def test_a_rise_that_uses_something_up_says_what_it_costs() -> None:
 
 def test_no_undecided_run_is_called_sure() -> None:
     assert diagnosed(climbing(3)).findings[0].confidence == 0.5
+
+
+def test_a_gain_of_hardly_anything_on_a_low_reward_is_no_health() -> None:
+    rng = random.Random(3)
+    rows = [{"reward": 0.040 + 0.0001 * i + rng.uniform(-0.003, 0.003), "reward_std": 0.1} for i in range(120)]
+    diagnosis = diagnosed(rows)
+    assert diagnosis.verdict != "healthy"
+    if diagnosis.verdict == "undecided":
+        assert why(diagnosis) == {"hardly-risen"}
+
+
+def test_a_doubt_that_is_nearly_even_leaves_the_verdict_open() -> None:
+    view = View(History())
+    for i, row in enumerate(climbing(40)):
+        view.history.append(i + 1, row)
+    assert without_fault(view, 0.3).code == "healthy"
+    assert without_fault(view, 0.48).code == "undecided"
+    assert {argument.key for argument in without_fault(view, 0.48).evidence} == {"doubt-stands"}

@@ -79,6 +79,7 @@ def test_names_that_version_4_knows_are_written(tmp_path: Path) -> None:
     assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert tokenizer["additional_special_tokens"] == ["<think>"]
     assert "extra_special_tokens" not in tokenizer
+    assert tokenizer["model_input_names"] == ["input_ids", "attention_mask"]
     config = json.loads((folder / "config.json").read_text())
     assert config["rope_theta"] == 500000.0
     assert config["rope_scaling"] == {**LLAMA3, "original_max_position_embeddings": 64}

@@ -16,6 +16,7 @@ from levelhead.doctor.report import examine
 from levelhead.errors import InputError, PolicyError, RewardError
 from levelhead.guard import LiveGuard
 from levelhead.preflight import CHECKS, preflight
+from levelhead.preflight.explain import key_of
 from levelhead.recipe.guard import Guard
 from levelhead.records import Decision, StepRecord
 from levelhead.training.prepare import Setup, seed_everything
@@ -208,10 +209,16 @@ def table(rows: Sequence[Row], stories: Mapping[str, str] | None = None) -> str:
 
 
 def _line(row: Row, story: str) -> str:
-    checks = list(row.preflight[:2]) + ([f"{len(row.preflight) - 2} more"] if len(row.preflight) > 2 else [])
+    more = [f"{len(row.preflight) - 2} more"] if len(row.preflight) > 2 else []
+    checks = [*map(_marked, row.preflight[:2]), *more]
     if not row.trained:
         return f"| `{row.fault}` | {story} | {', '.join(checks)} | not started | not started |"
     live = f"`{row.guard}`, {row.guard_step}" if row.guard else ""
     live += ("; " if live and row.stopped else "") + (f"run ended: {row.stopped}" if row.stopped else "")
     late = f"`{row.doctor}`" + (f", {row.doctor_step:g}" if row.doctor_step is not None else "") if row.doctor else ""
     return f"| `{row.fault}` | {story} | {', '.join(checks) or '-'} | {live or '-'} | {late or '-'} |"
+
+
+def _marked(check: str) -> str:
+    """The name of a check, with a dagger where the preflight has none of that name any more."""
+    return check if check.startswith("recipe:") or key_of(check.strip("()")) else f"{check}†"

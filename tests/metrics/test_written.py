@@ -26,7 +26,7 @@ from levelhead.metrics import held_out
 from levelhead.metrics.base import Metric
 from levelhead.metrics.catalogue import METRICS, find
 from levelhead.recipe.tasks import Math, Workflow
-from levelhead.records import Prompt, Rollout, Score, StepRecord
+from levelhead.records import Group, Prompt, Rollout, Score, StepRecord, Turn
 from levelhead.rollout.generators.vllm.engine import Engine, _Use
 from levelhead.rollout.generators.vllm.probe import Gap
 from levelhead.tasks.base import Answer
@@ -35,6 +35,8 @@ from levelhead.tasks.function.task import FunctionTask
 from levelhead.tasks.grader import grade_metrics
 from levelhead.tasks.math import MathTask
 from levelhead.tasks.metering import JudgeUse, Usage, use_metrics
+from levelhead.training.advantages import GroupAdvantages
+from levelhead.training.batch import make_batch
 from levelhead.training.collect import Collected
 from levelhead.training.rundir import RunDir
 from levelhead.training.step_result import step_timings
@@ -113,7 +115,10 @@ def of_functions() -> Iterator[Reading]:
     several: Any = {"spread": (0.2, 1), "judges": {"mine": JudgeUse(verdicts=2, drift=-0.1)}}
     several |= {"pairs": 4, "turned": 1, "ties": 2}
     judges = {name: JudgeUse(verdicts=2, failures=1, cost=0.5, latencies=[1.0], **several) for name in ("one", "two")}
-    for numbers in (step_timings(Collected([], env_s=1.0), 1.0, 2.0, ahead=True), *use_metrics(judges)):
+    turn = Turn((1,), (2,), (-1.0,), (-1.0,), "stop")
+    episode = Rollout("p", (turn, turn), Score(1.0), turn_rewards=(0.5, 0.5))
+    by_turn = make_batch([Group(Prompt("p", "task", ()), (episode,))], [GroupAdvantages([0.0], False, [1.0])]).values
+    for numbers in (step_timings(Collected([], env_s=1.0), 1.0, 2.0, ahead=True), *use_metrics(judges), by_turn):
         yield from (Reading(name, value, "grpo") for name, value in numbers.items())
 
 

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from levelhead import metrics as metric
-from levelhead.policy.nudge import nudged
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import REFERENCE_ADAPTER
 from levelhead.policy.rounding import tolerance
@@ -23,6 +22,7 @@ from oracle import plain
 from oracle.causes import Explanation, find_cause, says
 from oracle.context import PreflightContext
 from oracle.dispute import Account, Dispute, recorded, scored
+from oracle.noise import shaken
 from oracle.result import Check, judged
 from oracle.shown import shown_groups
 from oracle.trial import Trial, contrasted, grpo_trial
@@ -187,7 +187,7 @@ def _synced(context: PreflightContext) -> Check:
     """After an update and a sync the sampler draws from the new weights, and says so."""
     before = context.policy.version
     prompts = context.contexts[:3]
-    with nudged(context.policy, everything=True) as old:
+    with shaken(context.policy) as old:
         context.policy.version = before + 1
         context.loop.run(context.generator.sync_weights())
         turns = [t[0] for t in context.generator.sample(prompts, 1, context.greedy(), context.seed)]
@@ -231,7 +231,7 @@ def _reference(context: PreflightContext, temperature: float) -> Check:
     try:
         first = policy.reference_logp(micro, temperature)
         kl_start = float((policy.score(micro, temperature).logp - first).abs().max())
-        with nudged(policy, everything=True):
+        with shaken(policy):
             moved = float((policy.reference_logp(micro, temperature) - first).abs().max())
             apart = float((policy.score(micro, temperature).logp - first).abs().max())
         trained = {id(p) for p in policy.parameters}

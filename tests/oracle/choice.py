@@ -17,9 +17,9 @@ from levelhead.tasks.base import Task
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
 from levelhead.training.curriculum import make_stream
-from levelhead.training.group_queue import in_step
 from oracle.chance import LEVEL, binomial_p
 from oracle.context import PreflightContext
+from oracle.queue import in_step
 from oracle.result import Check, judged
 
 TAKEN = 96

@@ -168,6 +168,8 @@ def _problems(rehearsal: Rehearsal, batch: Batch) -> list[Problem]:
                     tuple(len(rows[i].completion_ids) for i in own),
                     doubts,
                     np.concatenate(drift) if drift else none,
+                    rollout.turn_rewards,
+                    tuple(rows[i].context_ids for i in own),
                 )
             )
         problems.append(Problem(group.prompt.task, stratum, tuple(attempts)))

@@ -17,12 +17,12 @@ from levelhead.records import Group, Prompt, Score, Turn
 from levelhead.rollout.draws import derive
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
-from levelhead.training.group_queue import in_step
 from levelhead.training.ranks import Ranks
 from levelhead.training.repeats import across, count_log_e, in_groups, mean_of_logs
 from oracle import plain
 from oracle.chance import LEVEL, p_value
 from oracle.context import PreflightContext
+from oracle.queue import in_step
 from oracle.result import Check, judged
 
 NUMBERS = 1_600_000

@@ -27,12 +27,12 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt
+from levelhead.training.coefficients import facts_of
 from levelhead.training.collected import Collected
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective
 from levelhead.training.prepare import make_objective, name_of
 from levelhead.training.stream import PromptStream
-from levelhead.training.task_weights import facts_of
 from oracle.context import PreflightContext
 from oracle.synthetic import BATCHES, LONGEST, UPDATES, Row, group_size, make_groups, make_rows, small
 from oracle.textbook import Settings, TaskSettings

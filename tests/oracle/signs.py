@@ -15,9 +15,8 @@ from typing import Any
 import torch
 
 from levelhead import metrics as metric
-from levelhead.policy.nudge import nudged
 from levelhead.policy.policy import REFERENCE_ADAPTER
-from levelhead.policy.rounding import coarsest
+from levelhead.policy.rounding import coarsest, nudged
 from levelhead.recipe.advantage import Advantage
 from levelhead.recipe.objective import Kl
 from levelhead.recipe.training import Grpo

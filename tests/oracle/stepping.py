@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from levelhead.objective.numerics import local
 from levelhead.policy.policy import Policy
-from levelhead.training import entries
 from levelhead.training.optim import Updater
-from oracle import adamw
+from oracle import adamw, entries
 from oracle.optimizer_steps import ROUNDED, STEP, Step
 from oracle.violation import Violation, close, some
 

@@ -100,6 +100,7 @@ def make_rows(context: PreflightContext, grpo: Grpo) -> list[Row]:
         return tuple(int(token) for token in draws.choice(words, n))
 
     rows: list[Row] = []
+    shown: dict[tuple[int, int], tuple[int, ...]] = {}
     names = list(context.setup.tasks)
     # Groups of a task stand in pairs, so that each mini-batch has groups of every task.
     order = [(name, first + i) for first in range(0, GROUPS, UPDATES) for name in names for i in range(UPDATES)]
@@ -110,6 +111,9 @@ def make_rows(context: PreflightContext, grpo: Grpo) -> list[Row]:
             truncated = attempt % 4 == (2 + number) % 4
             context_ids = some(4) if not attempt else rows[-1].context_ids[:4]
             for turn in range(turns):
+                if turn and attempt % 2:  # two rollouts in one state
+                    context_ids = shown.get((problem, turn), context_ids)
+                shown[problem, turn] = context_ids
                 length = _LENGTHS[(attempt + 3 * number + 2 * turn) % len(_LENGTHS)]
                 length = LONGEST if truncated and turn == turns - 1 else min(length, LONGEST - 1)
                 row = Row(name, problem, attempt, turn, turns, truncated, context_ids, some(length))
@@ -190,7 +194,9 @@ def make_groups(
             own = [(row, logp) for row, logp in members if row.attempt == attempt]
             turns = tuple(_turn(row, logp, batch) for row, logp in own)
             score = make_score(grpo, problem + batch, attempt, seen[name] == FLAT)
-            rollouts.append(Rollout(prompt.id, turns, score, 0, ("",) * len(turns)))
+            paid = tuple(round(0.4 * math.sin(2.9 * attempt + 1.3 * n + problem), 3) for n in range(len(turns)))
+            paid = paid if len(turns) > 1 and seen[name] != FLAT else ()
+            rollouts.append(Rollout(prompt.id, turns, score, 0, ("",) * len(turns), turn_rewards=paid))
         groups.append(Group(prompt, tuple(rollouts)))
         seen[name] += 1
         strata.append(next(iter(task.strata(prompt).values()), "none"))

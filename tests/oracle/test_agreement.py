@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-import levelhead.policy.nudge
+import levelhead.policy.rounding
 from levelhead.training.prepare import Setup
 from oracle.agreement import _synced
 from oracle.context import PreflightContext, untouched
@@ -62,7 +62,8 @@ def test_the_part_that_a_sync_leaves_out_is_named(leaves_out: Callable[[str], bo
 def test_no_trained_parameter_can_be_left_out_unseen(
     settings: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(levelhead.policy.nudge, "MOST", 1 << 12)  # as in a model that is larger than this bound
+    bound = 1 << 12  # as in a model that is larger than this bound
+    monkeypatch.setattr(levelhead.policy.rounding, "MOST_NUDGED", bound)
     setup = made(*settings)
     trained = [name for name, weight in setup.policy.base.named_parameters() if weight.requires_grad]
     assert len(trained) > 10

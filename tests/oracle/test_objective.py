@@ -29,11 +29,10 @@ from levelhead.recipe.objective import Loss
 from levelhead.records import Rollout
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample
-from levelhead.training.coefficients import Coefficients
+from levelhead.training.coefficients import Coefficients, WeightsInForce
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import Setup
-from levelhead.training.task_weights import WeightsInForce
 from oracle.result import Check
 from oracle.run import preflight
 from oracle.textbook import estimators
@@ -458,6 +457,33 @@ def test_turns_that_count_as_rollouts_are_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(batch_module, "Sample", lambda **fields: replace(real(**fields), weight=1.0))
     check = checks(rooms, recipe=rooms.recipe)["objective/gradient"]
     assert "every turn counts as a whole rollout" in check.message
+
+
+TURNWISE = ("return_to_go", "loo_gae", "mt_grpo", "gigpo")
+
+
+@pytest.mark.parametrize("kind", [*TURNWISE, "grpo"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("grpo.loss.turns=sum",),
+        ("grpo.loss.turns=sum", "grpo.loss.aggregation=sequence_mean", "grpo.advantage.clip=0.7", KL),
+        ("grpo.loss.aggregation=fixed_length", "grpo.entropy.coef=0.01"),
+    ],
+    ids=" ".join,
+)
+def test_credit_by_turn_reaches_every_token_of_its_turn(kind: str, settings: tuple[str, ...]) -> None:
+    rooms = several_turns()
+    made = checks(rooms, recipe=several_turns(f"grpo.advantage.kind={kind}", *settings).recipe)
+    assert {check.status for check in made.values()} == {"pass"}, made
+
+
+@pytest.mark.parametrize("baseline", ["turn", "episode"])
+def test_baselines_of_turns_reach_every_token(baseline: str) -> None:
+    rooms = several_turns()
+    setting = f"grpo.advantage={{kind: loo_gae, trace: 0.6, discount: 0.9, baseline: {baseline}}}"
+    made = checks(rooms, recipe=several_turns(setting).recipe)
+    assert {check.status for check in made.values()} == {"pass"}, made
 
 
 LOSSES = get_args(Loss.model_fields["kind"].annotation)

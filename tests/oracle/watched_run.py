@@ -130,7 +130,7 @@ class Watched:
 
     def _numbers(self, result: Any, trainer: GrpoTrainer, *_: Any) -> None:
         assert self.recipe.grpo is not None
-        plan, update = result
+        update, plan = result, result.plan
         if not plan.samples:
             return
         coefficients, grpo = trainer.objective.coefficients, self.recipe.grpo
@@ -142,7 +142,7 @@ class Watched:
             recipe=self.recipe,
             grpo=grpo,
             values={**self._measured, **update.values, metric.ENTROPY_COEF: coefficients.entropy},
-            overrides=trainer.watch.overrides,
+            overrides=coefficients.overrides,
             first=trainer.updater.done == 0,
             on_policy=plan.on_policy,
             present=tuple(plan.shares),

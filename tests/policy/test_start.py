@@ -78,6 +78,7 @@ KINDS = {
     "biases": lora(bias="lora_only"),
     "head": lora(target_modules=["lm_head"]),
     "tied": lora(target_modules=["embed_tokens"], ensure_weight_tying=True),
+    "single tokens": lora(trainable_token_indices=[3, 7]),
     "ia3": IA3Config(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM"),
     "loha": LoHaConfig(r=3, target_modules=["q_proj"], task_type="CAUSAL_LM"),
 }

@@ -61,7 +61,7 @@ def test_a_stored_outcome_is_read_in_the_language_of_the_reader() -> None:
     )
     row = outcome.to_json()
     assert row["id"] == "tokens/vocabulary:too-large"
-    assert stored(row, "zh")[0] == "分词器的 id 最大到 9，而模型的嵌入只有 5 行"  # noqa: RUF001
+    assert stored(row, "zh")[0] == "分词器的 id 最大到 9，而模型的嵌入只有 5 行"
     assert stored({"message": "as an older version wrote it", "fix": "x"}, "zh") == (
         "as an older version wrote it",
         "x",

@@ -105,6 +105,7 @@ class _Walk:
         ("grpo.dynamic_sampling=2", "grpo.curriculum={kind: learnability}"),
         ("sft.batch_size=24", "sft.tokens_per_microbatch=64", "grpo.tokens_per_microbatch=64"),
         ("grpo.kl.coef=0.05", "model.lora.r=4"),
+        ("grpo.advantage={kind: loo_gae, discount: 0.9}", "grpo.loss.turns=sum"),
     ],
     ids=str,
 )

@@ -26,13 +26,26 @@ TERMS = {
 }  # fmt: skip
 """Words that a Chinese reader of the field reads in Latin letters, and names of files."""
 EVENTS = [
-    (3, "lr-too-high", "warning", "4 of the last 8 updates had to be shortened", "adapt"),
-    (5, "gradient-spike", "critical", "the gradient's norm is 9.1, 12 times the usual; the update was skipped", "skip"),
     (
-        9, "update-collapse", "critical",
-        "no gradient for 8 steps; back to the weights of step 4, learning rate times 0.5", "rollback",
+        3, "lr-too-high", "warning", "adapt",
+        "4 of the last 8 updates had to be shortened",
+        "最近 8 次更新中有 4 次不得不缩短",
     ),
-    (12, "held-out-trained", "critical", "item 7 of task 7 is trained on, and a held-out item asks the same", "warn"),
+    (
+        5, "gradient-spike", "critical", "skip",
+        "the gradient's norm is 9.1, 12 times the usual; the update was skipped",
+        "梯度范数为 9.1，是平时的 12 倍；已跳过这次更新",
+    ),
+    (
+        9, "update-collapse", "critical", "rollback",
+        "no gradient for 8 steps; back to the weights of step 4, learning rate times 0.5",
+        "连续 8 步没有梯度；回到第 4 步的权重，学习率乘以 0.5",
+    ),
+    (
+        12, "held-out-trained", "critical", "warn",
+        "item 7 of task 7 is trained on, and a held-out item asks the same",
+        "任务 7 的题目 7 用于训练，而留出集中有一道题与它相同",
+    ),
 ]  # fmt: skip
 
 
@@ -45,7 +58,7 @@ def spoken_run(folder: Path) -> Path:
         assert verdict is not None
         summary["verdict"][task] = verdict.to_json()
     (folder / "summary.json").write_text(json.dumps(summary))
-    keys = ("step", "code", "severity", "message", "action")
+    keys = ("step", "code", "severity", "action", "message", "message_zh")
     events = [dict(zip(keys, event, strict=True)) for event in EVENTS]
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return folder
@@ -194,7 +207,8 @@ def test_numbers_and_names_stay_in_their_places() -> None:
     )
     assert in_chinese("steps 10 to 15, 6 times") == "第 10 到 15 步\uff0c6 次"
     assert in_chinese("Improved on a, b and c; worse on d.") == "a, b 和 c 有提升\uff1bd 变差。"
-    stopped = in_chinese("Stopped at step 12: no gradient for 8 steps")
+    event = {"no gradient for 8 steps": "连续 8 步没有梯度"}
+    stopped = Translator("zh", sentences=event).text("Stopped at step 12: no gradient for 8 steps")
     assert stopped == "在第 12 步停止\uff1a连续 8 步没有梯度"
 
 
@@ -241,9 +255,8 @@ def other_sections() -> Run:
         "knee": 4,
         "points": [{**point, "step": 0, "stage": "start"}, {**point, "step": 4, "stage": "sft"}],
     }
-    run.events = [
-        {"step": 9, "code": "deadlock", "severity": "critical", "message": "no gradient for 8 steps", "action": "stop"}
-    ]
+    stop = {"step": 9, "code": "deadlock", "severity": "critical", "action": "stop"}
+    run.events = [{**stop, "message": "no gradient for 8 steps", "message_zh": "连续 8 步没有梯度"}]
     ends = {f"{name}_{at}": 0.5 for name in ("entropy", "top_probability", "gap") for at in ("first", "mean")}
     sample = {"prompt_id": "p", "finish": "stop", "reward": 1.0, **ends}
     run.diagnostics = [{"step": 1, "tasks": {"workflow": {"turns": 2, "samples": [sample]}}}]

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from levelhead.api import check, dry_run, train
+from levelhead.api import check, train
 from levelhead.errors import InputError
+from levelhead.preflight.dryrun import dry_run
 from levelhead.recipe import load, plain, validate
 from levelhead.recipe.tasks import Function
 from levelhead.scaffold.write import InitOptions, plan

@@ -185,6 +185,8 @@ RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "an iterator that leaves": (lambda: (sys.exit(2) for _ in [1, 0]), "raised SystemExit: 2"),
     "an asynchronous generator": (lambda: _later(), "returned async_generator where a list of 2 numbers"),
     "a class": (lambda: list, "returned type where a list of 2 numbers"),
+    "a set, which has no order": (lambda: {0.5, 1.0}, "returned set where a list of 2 numbers"),
+    "keys": (lambda: {0.5: 1, 1.0: 2}.keys(), "returned dict_keys where a list of 2 numbers"),
     "numbers that are none": (lambda: [object(), 1.0], "returned object where a number was wanted"),
     "complex numbers": (lambda: [1j, 1.0], "returned complex where a number was wanted"),
     "a number too large": (lambda: [10**400, 1.0], "returned int where a number was wanted"),

@@ -224,3 +224,42 @@ def test_only_the_tokens_of_highest_entropy_are_kept() -> None:
     assert min(h for h, k in zip(entropies, flags, strict=True) if k) > max(
         h for h, k in zip(entropies, flags, strict=True) if not k
     )
+
+
+def _paid(paid: Sequence[Sequence[float]], totals: Sequence[float]) -> Group:
+    made = group(totals, turns=[len(row) for row in paid])
+    rollouts = [replace(r, turn_rewards=tuple(row)) for r, row in zip(made.rollouts, paid, strict=True)]
+    return replace(made, rollouts=tuple(rollouts))
+
+
+def test_credit_by_turn_reaches_the_tokens_of_unequal_episodes() -> None:
+    groups = [_paid([[1.0, 0.0], [0.0, 0.0, 0.0], [0.0]], [2.0, 0.0, 0.5]), _paid([[0.5]] * 3, [0.5] * 3)]
+    made = estimator(
+        group_size=3, batch_size=9, advantage={"kind": "return_to_go", "baseline": "episode"}, loss={"turns": "sum"}
+    )
+    first, flat = assign(made, groups)
+    # Returns 2, 1 and 0, 0, 0 and 0.5; episodes that have ended count 0 at later turns.
+    by_turn = [[1.75, 1.0], [-1.25, -0.5, 0.0], [-0.5]]
+    for k, row in enumerate(by_turn):
+        assert first.tokens is not None
+        assert first.tokens[k] == pytest.approx([a for a in row for _ in range(2 + k)])
+    assert not flat.has_signal
+    samples = make_batch(groups, [first, flat], sum_turns=True).groups[0]
+    assert [s.weight for s in samples] == [1.0] * 6
+    assert [s.share for s in samples] == pytest.approx([1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3, 1.0])
+    assert [s.advantages for s in samples][1] == pytest.approx((1.0, 1.0))
+
+
+def test_what_turns_earn_is_a_metric_over_the_rollouts_that_have_them() -> None:
+    groups = [_paid([[1.0, 0.5], [0.0, 0.0, 0.25], [0.5]], [2.0, 0.0, 0.5])]
+    values = make_batch(groups, assign(estimator(group_size=3, batch_size=9), groups)).values
+    assert [values[f"turn_reward/t/{n}"] for n in (1, 2, 3)] == pytest.approx([0.5, 0.25, 0.25])
+    assert not any(
+        name.startswith("turn_reward")
+        for name in make_batch([group([0.0, 1.0])], assign(estimator(group_size=2), [group([0.0, 1.0])])).values
+    )
+
+
+def test_rewards_of_other_turns_than_a_rollout_has_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 turns have 1 rewards"):
+        replace(group([0.0], turns=[2]).rollouts[0], turn_rewards=(0.5,))

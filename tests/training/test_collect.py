@@ -88,3 +88,29 @@ def test_episodes_begin_together_where_the_policy_draws(loop: EventLoop) -> None
     task = Uneven()
     collect(task, loop, Recorder(), k=1)
     assert task.log.index("end b") < task.log.index("end a") < task.log.index("begin c")
+
+
+class Paying(Counting):
+    """Each turn earns as many tenths as turns came before it, and the second is lost at times."""
+
+    def episode(self, prompt: Prompt) -> Episode:
+        return PayingEpisode(self, prompt.id)
+
+
+class PayingEpisode(Episode):
+    async def act(self, text: str) -> Step:
+        step = await super().act(text)
+        return Step(step.done, step.score, reward=0.1 * len(self.said))
+
+
+def test_what_each_turn_earned_stays_with_it_and_that_of_a_lost_episode_is_forgotten(loop: EventLoop) -> None:
+    result = collect(Paying(breaks={"b": 2}), loop, Recorder())
+    paid = {rollout.turn_rewards for group in result.groups for rollout in group.rollouts}
+    assert paid == {(0.1, 0.2)}
+    assert {r.turn_rewards for g in collect(Counting(), loop, Recorder()).groups for r in g.rollouts} == {()}
+
+
+def test_a_turn_earns_a_finite_number() -> None:
+    for reward in (float("nan"), float("inf"), 1e13):
+        with pytest.raises(ValueError, match="the reward of a turn"):
+            Step(False, reward=reward)

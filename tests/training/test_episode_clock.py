@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from levelhead.training.episode_clock import EpisodeClock
+from levelhead.training.episodes import EpisodeClock
 
 
 async def begun_while_another_acts(clock: EpisodeClock) -> bool:

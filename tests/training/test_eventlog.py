@@ -160,9 +160,9 @@ def test_a_line_above_the_bar_leaves_the_bar_whole(tmp_path: Path) -> None:
         console = Console(file=file, width=100, force_terminal=True, color_system=None)
         log = EventLog(RunDir(tmp_path), console=console)
         bar = ProgressSink("grpo", 0, 4, console)
-        bar.write(StepRecord(1, "grpo", {"reward": 0.5}), 0)
+        bar.write(StepRecord(1, "grpo", {"reward": 0.5}))
         log.write([Event(1, "endpoint", "warning", "silent " * 30)])
-        bar.write(StepRecord(2, "grpo", {"reward": 0.5}), 0)
+        bar.write(StepRecord(2, "grpo", {"reward": 0.5}))
         bar.close()
     said = (tmp_path / "said").read_text()
     assert "levelhead: step 1: warning: endpoint: " + "silent " * 29 + "silent\n" in said

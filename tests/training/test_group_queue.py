@@ -23,10 +23,10 @@ from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, CoefficientOverrides, Decision, Event, Prompt, StepRecord
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
+from levelhead.training.episodes import Room, SharedPlaces
 from levelhead.training.evaluator import Evaluator
 from levelhead.training.group_queue import GroupQueue
 from levelhead.training.optim import Updater
-from levelhead.training.places import Room, SharedPlaces
 from levelhead.training.weight_copies import WeightCopies, WeightCopy
 from small_run import events, metrics, recipe, same_weights, steps
 

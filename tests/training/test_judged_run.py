@@ -116,27 +116,30 @@ def test_an_endpoint_that_turns_hostile_costs_no_step_no_rollout_and_no_checkpoi
     """It ends the run in its second half with what is documented; resumed, the run ends as if nothing had been."""
     (unharmed, requests), run = whole, tmp_path / "run"
     behave, cause = FAILURES[failure]
+    hostile = True
 
     def turn(one: Connection) -> None:
-        if one.number < requests // 2:
+        if one.number < requests // 2 or not hostile:
             one.reply(completion("Grade: 7"))
         else:
             behave(one)
 
-    with serving(turn) as server, pytest.raises(RewardError) as raised:
-        judged_run(run, section(server.url, run, 3 if failure == "drip" else 60)).execute()
-    assert server.requests <= requests // 2 + 8
-    assert "continue with --resume" in raised.value.__notes__[0]
-    last = events(run)[-1]
-    assert (last["code"], last["evidence"]["cause"]) == ("rewards", cause)
-    assert "\x1b" not in last["message"]
-    before = steps(run, "grpo")
-    assert 0 < len(before) < 3
-    assert fixed(before) == fixed(steps(unharmed, "grpo"))[: len(before)]
+    with serving(turn) as server:
+        with pytest.raises(RewardError) as raised:
+            judged_run(run, section(server.url, run, 3 if failure == "drip" else 60)).execute()
+        asked = server.requests
+        assert asked <= requests // 2 + 8
+        assert "continue with --resume" in raised.value.__notes__[0]
+        last = events(run)[-1]
+        assert (last["code"], last["evidence"]["cause"]) == ("rewards", cause)
+        assert "\x1b" not in last["message"]
+        before = steps(run, "grpo")
+        assert 0 < len(before) < 3
+        assert fixed(before) == fixed(steps(unharmed, "grpo"))[: len(before)]
 
-    with serving(lambda one: one.reply(completion("Grade: 7"))) as server:
+        hostile = False
         assert judged_run(run, section(server.url, run), resume=True).execute() == "done"
-    # A reply that could not be read is asked for again; none that was read is.
-    assert 0 <= server.requests - (requests - requests // 2) <= 3
+        # What was read is asked for no second time: the endpoint, and so the name of a reply, is the same.
+        assert server.requests - asked == requests - requests // 2
     for stage in ("grpo", "eval"):
         assert fixed(steps(run, stage)) == fixed(steps(unharmed, stage))

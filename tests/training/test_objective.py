@@ -15,8 +15,8 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Grpo
 from levelhead.training.balance import group_weights
 from levelhead.training.batch import Sample
-from levelhead.training.merging import make_merger
 from levelhead.training.objective import Objective
+from levelhead.training.passes import make_merger
 from levelhead.training.plan import Plan
 from levelhead.training.update_metrics import UpdateMetrics, summarise
 from small_run import alone, codec_ids, spread_out, tiny_policy

@@ -9,8 +9,8 @@ from counting_episodes import PROMPTS, Counting, Plain, Recorder
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
+from levelhead.training.episodes import Room, SharedPlaces
 from levelhead.training.loop import EventLoop
-from levelhead.training.places import Room, SharedPlaces
 
 K = 4
 

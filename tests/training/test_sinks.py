@@ -10,8 +10,10 @@ import pytest
 from rich.console import Console
 
 from levelhead.records import Event, StepRecord
+from levelhead.terminal import notebook
 from levelhead.terminal.spark import BLOCKS, PLAIN
 from levelhead.training.eventlog import EventLog
+from levelhead.training.optim import NOT_FINITE
 from levelhead.training.rundir import RunDir
 from levelhead.training.sinks import ProgressSink
 
@@ -47,9 +49,9 @@ def played(screen: Screen, folder: Path, *events: Event, width: int = 100) -> st
     log = EventLog(RunDir(folder), console=console)
     bar = log.progress("grpo", 0, 40, ["one", "two", "silent"])
     for step in range(1, 9):
-        bar.write(record(step), 0)
+        bar.write(record(step))
     log.write(events)
-    bar.write(record(9), 0)
+    bar.write(record(9))
     bar.close()
     return screen.last
 
@@ -93,7 +95,7 @@ def test_no_line_of_the_block_is_wider_than_the_terminal(tmp_path: Path) -> None
 def test_a_name_of_a_task_moves_no_cursor(tmp_path: Path) -> None:
     screen = Screen()
     bar = ProgressSink("grpo", 0, 4, Console(file=screen, width=80, force_terminal=True), tasks=["\x1b[2Jevil"])
-    bar.write(StepRecord(1, "grpo", {"reward/\x1b[2Jevil": 1.0}), 0)
+    bar.write(StepRecord(1, "grpo", {"reward/\x1b[2Jevil": 1.0}))
     bar.close()
     assert "evil" in screen.last
     assert "[2J" not in screen.last
@@ -105,7 +107,7 @@ def test_plain_lines_now_and_then_where_there_is_no_terminal(
     log = EventLog(RunDir(tmp_path), console=Console(file=io.StringIO()))
     bar = log.progress("grpo", 0, 60, ["one"])
     for step in range(1, 61):
-        bar.write(record(step), 0)
+        bar.write(record(step))
     bar.close()
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[1] for line in lines] == ["1/60", "25/60", "50/60", "60/60"]
@@ -128,11 +130,34 @@ def test_slow_steps_have_a_line_each_half_minute_and_evaluations_one_of_their_ow
     assert lines[-1] == "scoring 64 held-out items per task ..."
 
 
+def test_in_a_notebook_one_output_is_drawn_anew_and_escaped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs: list[notebook.Html] = []
+
+    class Cell:
+        def update(self, content: notebook.Html) -> None:
+            outputs.append(content)
+
+    monkeypatch.setattr(notebook, "handle", Cell)
+    log = EventLog(RunDir(tmp_path), console=Console(file=io.StringIO()))
+    bar = log.progress("grpo", 0, 4, ["<b>one"])
+    bar.write(StepRecord(1, "grpo", {"reward": 0.5, "reward/<b>one": 0.5}), 0)
+    assert capsys.readouterr().err == ""
+    html = outputs[0]._repr_html_()
+    assert '<progress value="1" max="4"></progress> 1/4' in html
+    assert "<td>&lt;b&gt;one</td><td>+0.500</td>" in html
+
+
+def test_a_plain_shell_is_no_notebook() -> None:
+    assert notebook.handle() is None
+
+
 def test_only_the_first_process_shows_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen()
     console = Console(file=screen, width=80, force_terminal=True)
     bar = EventLog(RunDir(tmp_path), loud=False, console=console).progress("grpo", 0, 4, ["one"])
-    bar.write(record(1), 0)
+    bar.write(record(1))
     bar.close()
     assert capsys.readouterr().err == ""
     assert screen.last == ""
@@ -144,9 +169,9 @@ def test_the_block_and_the_lines_are_chinese_for_a_reader_of_chinese(
     screen = Screen()
     log = EventLog(RunDir(tmp_path), console=Console(file=screen, width=100, force_terminal=True), language="zh")
     bar = log.progress("grpo", 0, 40, ["one"])
-    bar.write(record(8), 0)
-    log.write([Event(8, "gradient-spike", "warning", "the gradient is not finite; the update was skipped", "skip")])
-    bar.write(record(9), 0)
+    bar.write(record(8))
+    log.write([Event(8, "gradient-spike", "warning", NOT_FINITE(), "skip")])
+    bar.write(record(9))
     bar.close()
     shown = screen.last
     assert "奖励 +0.900  熵 1.250  KL 0.0125  零方差组 25%  秒/步 0.50" in shown
@@ -158,5 +183,5 @@ def test_the_block_and_the_lines_are_chinese_for_a_reader_of_chinese(
     # The run's file stays what every tool reads.
     assert "the update was skipped" in (tmp_path / "events.jsonl").read_text(encoding="utf-8")
     plain = ProgressSink("grpo", 0, 1, Console(file=io.StringIO()), language="zh")
-    plain.write(record(1), 0)
+    plain.write(record(1))
     assert capsys.readouterr().err == "grpo 1/1  奖励 +0.100  熵 1.250  KL 0.0125  零方差组 25%  秒/步 0.50\n"

@@ -52,6 +52,7 @@ SOUND: dict[str, dict[str, Any]] = {
         "grpo__epochs": 2, "tasks__0__weight": 3.0, "tasks__1__kl": 0.0, "grpo__optimizer__weight_decay": 0.1,
         "sft__optimizer__kind": "muon", "grpo__merge": {"kind": "cagrad"}, "grpo__audit": {"first": 4},
     },
+    "Muon, audited": {"grpo__optimizer__kind": "muon", "grpo__audit": {"first": 4}},
 }  # fmt: skip
 
 
@@ -101,7 +102,7 @@ def test_a_resumed_run_is_left_alone(left: Callable[[Path], dict[str, Any]], tmp
 
 
 def without_moments(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Updater, "load", lambda self, state, done: setattr(self, "done", done))
+    patch.setattr(Updater, "load", lambda self, state: setattr(self, "done", state["updates"]))
 
 
 def from_the_first_prompt(patch: pytest.MonkeyPatch) -> None:
@@ -110,7 +111,7 @@ def from_the_first_prompt(patch: pytest.MonkeyPatch) -> None:
 
 def schedule_from_zero(patch: pytest.MonkeyPatch) -> None:
     real = Updater.load
-    patch.setattr(Updater, "load", lambda self, state, done: real(self, state, 0))
+    patch.setattr(Updater, "load", lambda self, state: real(self, {**state, "updates": 0}))
 
 
 def without_guard(patch: pytest.MonkeyPatch) -> None:
@@ -129,8 +130,8 @@ def other_reference(patch: pytest.MonkeyPatch) -> None:
 def other_weights(patch: pytest.MonkeyPatch) -> None:
     real = Updater.load
 
-    def load(self: Updater, state: Any, done: int) -> None:
-        real(self, state, done)
+    def load(self: Updater, state: Any) -> None:
+        real(self, state)
         self.parameters[0].data += 0.01
 
     patch.setattr(Updater, "load", load)
@@ -155,7 +156,7 @@ def test_what_a_resumption_loses_is_named(
     events = resumed(left, tmp_path)
     assert events["resume-differs"]["severity"] == "critical"
     assert events["resume-differs"]["evidence"]["parts"] == [part]
-    assert PARTS[part][0] in events["resume-differs"]["message"]
+    assert PARTS[part][0].en in events["resume-differs"]["message"]
 
 
 def test_what_an_accepted_change_explains_is_no_difference() -> None:

@@ -71,7 +71,7 @@ def _served(recipe: Recipe) -> tuple[str, str]:
 
     A model that the recipe builds itself is saved to the folder that trainer and servers share.
     """
-    from levelhead.policy.load import resolve_device, resolve_dtype
+    from levelhead.policy.device import resolve_device, resolve_dtype
 
     device, whole = resolve_device(recipe.model.device), recipe.model.lora is None
     dtype = str(resolve_dtype(recipe.model.dtype, device, whole=whole)).removeprefix("torch.")

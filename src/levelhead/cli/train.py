@@ -56,13 +56,13 @@ def train(
             say(dump(resolved), end="")
         return
     if dry:
-        from levelhead.api import dry_run
+        from levelhead.preflight.dryrun import dry_run, words
 
         facts = dry_run(resolved)
         if as_json:
             say_json(facts)
         else:
-            say("\n".join(f"{k}: {v}" for k, v in facts.items()))
+            say(words(facts, language))
         return
     changes = keys_of(accept)
     resumed = {"resume_from": start, "accept_changes": changes} if start or changes else {}
@@ -84,11 +84,11 @@ def run(
     **resumed: Any,
 ) -> None:
     """Train, print the summary and what a person must know of the run, and leave with the outcome's exit code."""
-    from levelhead.api import default_folder
     from levelhead.api import train as start
     from levelhead.cli.events import show_events, why_stopped
     from levelhead.cli.summary import show_summary
     from levelhead.diagnosis.chinese import said
+    from levelhead.training.rundir import default_folder
 
     out = out or default_folder(recipe)
     first = not int(os.environ.get("RANK", "0"))  # of several processes, the first speaks

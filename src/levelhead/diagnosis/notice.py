@@ -8,6 +8,7 @@ from typing import Any
 
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language
+from levelhead.message import Phrase
 from levelhead.terminal import safe
 
 LOUD = ("critical", "warning")
@@ -55,7 +56,7 @@ def _notice_in_chinese(event: Mapping[str, Any], to_do: str, times: int) -> str:
     did = f" [{said(printable(action, 40))}]" if action and action != "warn" else ""
     again = f"\uff08{said(f'{times} times so far')}\uff09" if times > 1 else ""
     head = f"{said(printable(event.get('severity', ''), 20))} {printable(event.get('code', ''), 80)}"
-    seen = said(printable(event.get("message", "")).rstrip())
+    seen = message_of(event, "zh").rstrip()
     dot = "" if seen.endswith((".", "!", "?", "。", "\uff01", "\uff1f")) or not to_do else "。"
     change = f"{said(f'to change: {to_do}')}。" if to_do else ""
     return f"{said(f'step {_step(event)}')}\uff0c{head}{did}\uff1a{seen}{again}{dot}{change}"
@@ -79,7 +80,7 @@ class Told:
     count: int
     first: int
     last: int
-    message: str
+    message: Phrase
 
     def lines(self, language: Language = "en", to_do: str = "") -> list[str]:
         """Two or three lines for the block at the end of a run, with what to change."""
@@ -89,7 +90,7 @@ class Told:
         head = f"{said(self.severity, language)}{colon}{self.code}"
         head = comma.join([head, said(often, language), said(when, language)])
         change = [f"  {said(f'to change: {to_do}', language)}"] if to_do else []
-        return [head, f"  {said(self.message, language)}", *change]
+        return [head, f"  {self.message.zh if language == 'zh' else self.message}", *change]
 
 
 def gather(
@@ -122,12 +123,19 @@ def gather(
             len(seen),
             min(map(_step, seen)),
             max(map(_step, seen)),
-            printable(seen[-1].get("message", "")),
+            Phrase(message_of(seen[-1]), message_of(seen[-1], "zh")),
         )
         for (severity, code), seen in groups.items()
     ]
     told.sort(key=lambda one: (LOUD.index(one.severity), one.first))
     return told, [f"{code} (step {step})" for code, step in passed.items()]
+
+
+def message_of(event: Mapping[str, Any], language: Language = "en") -> str:
+    """Return the message of a line of ``events.jsonl``, safe to print; events of before have no Chinese."""
+    if language == "zh":
+        return printable(event["message_zh"]) if "message_zh" in event else said(printable(event.get("message", "")))
+    return printable(event.get("message", ""))
 
 
 def _is_look(event: Mapping[str, Any]) -> bool:

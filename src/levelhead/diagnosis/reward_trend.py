@@ -6,6 +6,7 @@ a run whose reward does not.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Literal
 
@@ -71,6 +72,11 @@ class RewardTrend:
     _RISEN = (0.1, 0.3)  # strength of a rise that holds
     _KEPT = (0.4, 0.2)  # share of the gain that was given back
     _SLIPPED = (0.15, 0.3)  # share of the maximum that was lost
+    _HALF_ROWS = 12  # rows before halves are compared
+    _HALF_SURE = (1.5, 3.0)  # standard errors by which they differ
+    _HALF_MATTERS = (0.2, 0.6)  # gain as a share of the level, or of the spread of rewards within groups
+    _AT_PEAK = 0.97  # share of the highest reading that is next to it
+    _WELL_ABOVE = 0.25  # share of it that was gained
     _SHAPE = 0.3  # strength from which a trend has a direction
 
     def __init__(self, history: History) -> None:
@@ -167,7 +173,7 @@ class RewardTrend:
     @property
     def learned(self) -> float:
         """0 to 1: the reward (or the held-out score, which wins) rose and stayed up."""
-        inner = self.reward.rise * (1 - self.reward.crash) * (self._NOT_EARNED if self.leapt or self.only_form else 1.0)
+        inner = self.reward.rise * (1 - self.reward.crash) * self._earned
         if self.held_out:
             longest = max(self.held_out.values(), key=lambda t: t.n)
             if longest.n >= self._EVALUATIONS and longest.rise < self._NO_RISE and longest.late < self._GOOD:
@@ -176,6 +182,28 @@ class RewardTrend:
             fall = stats.mean([max(t.fall, t.crash) for t in self.held_out.values()])
             return max(0.0, min(1.0, max(inner, rise) * (1 - fall)))
         return inner
+
+    @property
+    def _earned(self) -> float:
+        """What a rise counts: little where it is a leap, or one of the form alone."""
+        return self._NOT_EARNED if self.leapt or self.only_form else 1.0
+
+    @property
+    def second_half_rose(self) -> float:
+        """0 to 1: the second half stands above the first quarter, whatever the last batches hold.
+
+        A batch of few groups is as hard as its prompts: three hard ones in a row say little of the policy.
+        """
+        values = self._history.series(self.source).values
+        n = len(values)
+        if n < self._HALF_ROWS:
+            return 0.0
+        begin, rest = values[: n // 4], values[n // 2 :]
+        error = stats.noise(values) * math.sqrt(1 / len(begin) + 1 / len(rest))
+        gain = stats.mean(rest) - stats.mean(begin)
+        matters = stats.ramp(gain / max(abs(stats.mean(begin)), self.reward.scale), *self._HALF_MATTERS)
+        sure = max(gain / max(error, 1e-12), stats.kendall_z(values) if gain > 0 else 0.0)
+        return stats.ramp(sure, *self._HALF_SURE) * matters * (1 - self.lost) * self._earned
 
     @property
     def lost(self) -> float:
@@ -215,6 +243,12 @@ class RewardTrend:
         near = stats.ramp(self.reward.late / top, *self._NEAR_TOP) if top and top > 0 and self.reward.n else 0.0
         right = [stats.mean(s.values[-stats.edge(len(s)) :]) for s in self._parts("outcome")]
         return near * stats.ramp(max(right), *self._RIGHT) if right else near
+
+    @property
+    def at_its_best(self) -> bool:
+        """Whether the reward ends at the best that it has been, well above its beginning, whatever its maximum is."""
+        early, late, peak = self.reward.early, self.reward.late, self.reward.peak
+        return peak > 0 and late >= self._AT_PEAK * peak and late - early >= self._WELL_ABOVE * peak
 
     @property
     def holds(self) -> float:

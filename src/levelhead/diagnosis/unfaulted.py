@@ -26,6 +26,9 @@ _LEARNED = 0.1  # what a rise adds,
 _JUDGED = 0.1  # and what a score adds that judges the outcome and rises too
 _DOUBT = 0.6  # part of the strongest doubt that is taken away
 _UNDECIDED = 0.5  # even odds
+_NEARLY_EVEN = 0.42  # confidence of a doubt that leaves the verdict open
+_LOW = 0.15  # share of the known maximum at which a reward is still low,
+_LEAST_GAIN = 0.03  # and the share that a gain must be to count
 _CUT = 0.3  # share of cut answers that is a cost,
 _CUT_GREW = 0.1  # where it has grown by so much
 _DEAD = 0.6  # share of groups without contrast that is a cost
@@ -65,7 +68,7 @@ def without_fault(view: View, doubt: float) -> Sound:
         for i in sorted({0, len(outcome) - 1})
         if len(outcome)
     )
-    missing = _missing(view, len(outcome))
+    missing = _missing(view, len(outcome), doubt)
     if missing:
         return Sound("undecided", _UNDECIDED, readings, (missing,))
     judged = any(t.rise > _RISEN for t in (*trend.held_out.values(), *trend.task_scores.values()))
@@ -78,15 +81,21 @@ def without_fault(view: View, doubt: float) -> Sound:
     return Sound("learns" if costs else "healthy", confidence, readings, (*evidence, *costs))
 
 
-def _missing(view: View, outcomes: int) -> Evidence | None:
+def _missing(view: View, outcomes: int, doubt: float) -> Evidence | None:
     """What keeps a run from being called healthy; ``None`` where nothing does."""
     trend = view.reward_trend
+    gain, top = trend.reward.late - trend.reward.early, trend.top or 0.0
+    outside = (*trend.held_out.values(), *trend.task_scores.values())
     if not outcomes:
         return Evidence(1.0, "no-outcome", {"rows": view.rows})
     if outcomes < LEAST_ROWS:
         return Evidence(1.0, "few-outcomes", {"rows": outcomes})
     if trend.learned <= _RISEN and trend.holds < _HIGH:
         return Evidence(1.0, "no-rise-yet", {"early": trend.reward.early, "late": trend.reward.late, "rows": outcomes})
+    if trend.reward.late < _LOW * top and gain < _LEAST_GAIN * top and not any(t.rise > _RISEN for t in outside):
+        return Evidence(1.0, "hardly-risen", {"early": trend.reward.early, "late": trend.reward.late, "top": top})
+    if doubt >= _NEARLY_EVEN:
+        return Evidence(1.0, "doubt-stands", {"doubt": doubt})
     for task, gap, error, _ in gaps_over_constant(view.history):
         if over_constant(gap, error) == "undecided":
             return Evidence(1.0, "unclear-over-constant", {"task": task, "gap": gap.values[-1], "error": error})

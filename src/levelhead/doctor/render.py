@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors.base import Reading
 from levelhead.diagnosis.findings import CATALOGUE, Language, Text, wording
-from levelhead.diagnosis.notice import printable
+from levelhead.diagnosis.notice import message_of, printable
 from levelhead.diagnosis.ranking import Finding
 from levelhead.diagnosis.remedies import settings_text
 from levelhead.diagnosis.unfaulted import VERDICTS
@@ -154,7 +154,7 @@ def _events(report: Report, language: Language) -> Iterator[str]:
     yield ""
     yield f"{label('guard', language)}{mark(':', language).rstrip()}"
     for event in acted[:12]:
-        code, message = printable(event["code"], 80), said(printable(event.get("message", "")), language)
+        code, message = printable(event["code"], 80), message_of(event, language)
         step, action = printable(event.get("step"), 20), said(printable(event["action"], 40), language)
         yield f"  {step}{mark(':', language)}{action}{in_brackets(code, language)} {message}"
     if len(acted) > 12:

@@ -15,9 +15,10 @@ from levelhead.diagnosis.detectors.base import Reading, View
 from levelhead.diagnosis.detectors.ended import last_stop
 from levelhead.diagnosis.findings import Language, family_of
 from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
+from levelhead.diagnosis.notice import printable
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
 from levelhead.diagnosis.remedies import remedies
-from levelhead.doctor.informed import Informed, from_rollouts, from_settings, from_statements, place
+from levelhead.doctor.informed import TEXT_SAYS, Informed, from_rollouts, from_settings, from_statements, place
 from levelhead.doctor.inquiry import Answers, Question, place_readings, questions, worth
 from levelhead.doctor.readers.sources import Log, read
 from levelhead.doctor.rollouts import RolloutFacts
@@ -193,6 +194,8 @@ def examine(
     """
     log = read(path, given, keys, capacity)
     facts = beside or Beside()
+    if log.runs:
+        return _worst_run(log, facts, str(path))
     recipe = _recipe(Path(path))
     report = Report(log, _diagnose(log, facts), str(path), _end(log), answered=facts.keys, recipe=recipe)
     for name, analyse in extensions.load_all("analyses").items():
@@ -201,6 +204,32 @@ def examine(
             extras, tables = {**report.extras, name: analysis.to_json()}, [*report.tables, *analysis.tables()]
             report = replace(report, extras=extras, tables=tables)
     return report
+
+
+def _worst_run(log: Log, beside: Beside, source: str) -> Report:
+    """The report on the gravest run of a table of runs, with the verdicts of all."""
+    reports = {
+        name: Report(one := replace(log, history=run), _diagnose(one, beside), source, answered=beside.keys)
+        for name, run in log.runs.items()
+    }
+    firsts = {name: report.diagnosis.findings[0] for name, report in reports.items()}
+
+    def gravity(name: str) -> tuple[int, bool, float]:
+        stated = any(argument.key == TEXT_SAYS for argument in firsts[name].evidence)
+        return SEVERITIES.index(reports[name].worst()), stated, firsts[name].confidence
+
+    worst = max(reports, key=gravity)
+    verdicts = [
+        (printable(n, 60), r.diagnosis.verdict, firsts[n].code, firsts[n].confidence) for n, r in reports.items()
+    ]
+    rows = tuple((verdict, code, f"{sure:.0%}", run) for run, verdict, code, sure in verdicts)
+    keys = ("run", "verdict", "code", "confidence")
+    return replace(
+        reports[worst],
+        source=f"{source} ({printable(worst, 60)})",
+        extras={"runs": [dict(zip(keys, verdict, strict=True)) for verdict in verdicts]},
+        tables=(Table("Verdicts by run", ("verdict", "finding", "confidence", "run"), rows),),
+    )
 
 
 def _diagnose(log: Log, beside: Beside) -> Diagnosis:

@@ -54,8 +54,8 @@ class _Loader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except _STUMBLES as error:
             why = f" ({error})" if type(error) is ValueError else ""
-            said = f"{node.tag.rpartition(':')[2]!r} cannot be made of this value{why}"
-            raise yaml.MarkedYAMLError(problem=said, problem_mark=node.start_mark) from None
+            problem = f"{node.tag.rpartition(':')[2]!r} cannot be made of this value{why}"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
 
 def _float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:

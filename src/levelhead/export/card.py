@@ -132,12 +132,12 @@ def _findings(folder: Path, run: Run) -> Iterator[str]:
     for finding in findings:
         severity = "" if finding.code in VERDICTS else f" ({finding.severity}, {finding.confidence:.0%})"
         yield f"- `{finding.code}`{severity}: {CATALOGUE[finding.code].title.en}"
-    told: dict[str, list[Mapping[str, Any]]] = {}
+    by_code: dict[str, list[Mapping[str, Any]]] = {}
     for event in run.events:
         if event.get("severity") in ("warning", "critical"):
-            told.setdefault(str(event.get("code")), []).append(event)
-    yield from (_told(code, events) for code, events in told.items())
-    if not findings and not told:
+            by_code.setdefault(str(event.get("code")), []).append(event)
+    yield from (_told(code, events) for code, events in by_code.items())
+    if not findings and not by_code:
         yield "None."
     yield ""
 

@@ -36,6 +36,8 @@ def _tokenizer(config: dict[str, Any]) -> None:
     """The general class has one name in both versions; further special tokens are a list under another key."""
     if config.get("tokenizer_class") == "TokenizersBackend":
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
+        # By its general class version 4 gives token types as well, which no decoder takes.
+        config.setdefault("model_input_names", ["input_ids", "attention_mask"])
     if isinstance(config.get("extra_special_tokens"), list):
         config["additional_special_tokens"] = config.pop("extra_special_tokens")
 

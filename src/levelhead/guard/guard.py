@@ -9,14 +9,15 @@ from typing import Any
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors import View
-from levelhead.diagnosis.findings import CATALOGUE, wording
+from levelhead.diagnosis.findings import CATALOGUE, Language, Text, wording
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Finding, diagnose
-from levelhead.guard import region, remedy
+from levelhead.guard import messages, region, remedy
 from levelhead.guard.health import HealthTracker
 from levelhead.guard.invariants import Invariants, Violation
 from levelhead.guard.reading import Reading
 from levelhead.guard.remedy import RecentStatistics
+from levelhead.message import Phrase
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import ActionKind, Change, CoefficientOverrides, Decision, Event, Severity, StepRecord
 
@@ -34,6 +35,7 @@ NORMS = 32
 PRESSED = 8
 """Updates over which shortened ones are counted; half as many tell of a learning rate that is too high."""
 CONSTANT = "constant-answer"
+LANGUAGES: tuple[Language, Language] = ("en", "zh")
 GIVE_BACK_AFTER = 24
 """Updates without a shortened one after which some of the learning rate is given back."""
 
@@ -100,7 +102,7 @@ class LiveGuard:
         norm = record.values.get(metric.GRAD_NORM, 0.0)
         usual = stats.median(self._norms)
         if len(self._norms) >= FIRST_LOOK and usual > 0 and norm > self.bounds.max_spike * usual:
-            text = f"the gradient's norm is {norm:.3g}, {norm / usual:.0f} times the usual; the update was skipped"
+            text = messages.GRADIENT_SPIKE(norm=norm, times=norm / usual)
             evidence = {metric.GRAD_NORM: norm, "median": usual}
             return [self._decide(record.step, "gradient-spike", "skip", "warning", text, evidence)]
         if 0 < norm < float("inf"):
@@ -119,10 +121,8 @@ class LiveGuard:
         if share <= UNEXPLAINED or UNEXPLAINED_GRADIENT in self._told:
             return []
         self._told.append(UNEXPLAINED_GRADIENT)
-        text = f"{share:.0%} of the gradient comes from no term of the objective: left over from another step, or added"
-        return [
-            self._decide(record.step, UNEXPLAINED_GRADIENT, "warn", "critical", text, {metric.AUDIT_UNEXPLAINED: share})
-        ]
+        text, evidence = messages.UNEXPLAINED(share=share), {metric.AUDIT_UNEXPLAINED: share}
+        return [self._decide(record.step, UNEXPLAINED_GRADIENT, "warn", "critical", text, evidence)]
 
     def judge(self, step: int, trials: Sequence[Change]) -> Decision | None:
         """Look at a step that has been taken, whole at first; ask for a shorter one where it went too far."""
@@ -163,8 +163,8 @@ class LiveGuard:
         evidence: dict[str, Any] = {}
         if collapse := self._health.collapse():
             code, fall = collapse
-            what = "validity" if code == "update-collapse" else "reward"
-            text = f"{what} fell from {fall.best:.3g} to {fall.now:.3g} over the last {fall.readings} steps"
+            what = messages.VALIDITY() if code == "update-collapse" else messages.REWARD()
+            text = messages.FELL(what=what, best=fall.best, now=fall.now, steps=fall.readings)
             evidence = fall.to_json()
         elif case := self._reading.stuck(self.bounds.patience):
             code, text, evidence = CONSTANT, self._reading.describe(case), remedy.evidence_of(case)
@@ -172,11 +172,11 @@ class LiveGuard:
                 self._reading.restart()
                 return [self._stop(step, code, text, evidence)]
         elif self._health.locked(self._good) and not self._solved():
-            code, text = "deadlock", f"no group has had contrast for {self._health.dead} steps and the entropy is gone"
+            code, text = "deadlock", messages.NO_CONTRAST(steps=self._health.dead)
             evidence = {"entropy": self._health.newest(metric.ENTROPY), "entropy_before": self._good.entropy}
         elif self._health.still >= self.bounds.patience and not self._solved():
             self._health.still = 0
-            text = f"no gradient for {self.bounds.patience} steps"
+            text = messages.NO_GRADIENT(steps=self.bounds.patience)
             return [self._stop(step, "deadlock", text, {"steps": self.bounds.patience})]
         else:
             return []
@@ -184,7 +184,7 @@ class LiveGuard:
             return self._give_up(step, code, text, evidence)
         return [self._return(step, code, text, evidence)]
 
-    def _return(self, step: int, code: str, text: str, evidence: dict[str, Any]) -> Decision:
+    def _return(self, step: int, code: str, text: Phrase, evidence: dict[str, Any]) -> Decision:
         now = self._health.statistics(step)
         evidence |= {"to_step": self._good.step, "rollbacks": self._rollbacks + 1}
         if self._acts:
@@ -201,24 +201,22 @@ class LiveGuard:
         evidence |= {
             f"{name}_knob": value for name, value in self._overrides.to_json().items() if value != AT_REST[name]
         }
-        text += (
-            f"; back to the weights of step {self._good.step}, learning rate times {self._overrides.learning_rate:g}"
-        )
+        text += messages.BACK(step=self._good.step, factor=self._overrides.learning_rate)
         return self._decide(step, code, "rollback", "critical", text, evidence)
 
-    def _give_up(self, step: int, code: str, text: str, evidence: dict[str, Any]) -> list[Decision]:
+    def _give_up(self, step: int, code: str, text: Phrase, evidence: dict[str, Any]) -> list[Decision]:
         """Stop with the good weights restored."""
-        text += f" after {self._rollbacks} returns to good weights"
+        text += messages.RETURNS(count=self._rollbacks)
         return [
             self._decide(step, code, "rollback", "critical", text, {**evidence, "to_step": self._good.step}),
             self._stop(step, code, text, evidence),
         ]
 
-    def _stop(self, step: int, code: str, text: str, evidence: Mapping[str, Any]) -> Decision:
+    def _stop(self, step: int, code: str, text: Phrase, evidence: Mapping[str, Any]) -> Decision:
         leading = diagnose(self.history).findings[0]
-        title = CATALOGUE[leading.code].title.get()
-        since = f" since step {leading.first_step:g}" if leading.first_step is not None else ""
-        text = f"{text}; diagnosis: {title} ({leading.code}, confidence {leading.confidence:.0%}){since}"
+        text += messages.DIAGNOSIS(title=_title(leading.code), code=leading.code, confidence=leading.confidence)
+        if leading.first_step is not None:
+            text += messages.SINCE(step=leading.first_step)
         diagnosis = {"diagnosis": leading.code, "confidence": leading.confidence}
         return self._decide(step, code, "stop", "critical", text, {**evidence, **diagnosis})
 
@@ -234,13 +232,13 @@ class LiveGuard:
             overrides = remedy.slower(self._overrides, remedy.cut_of(cut), self.bounds)
             if self._later:
                 overrides = remedy.narrower_clip(overrides, self.bounds)
-            text = f"{len(cut)} of the last {len(scales)} updates had to be shortened; the learning rate is taken down"
+            text = messages.SLOWER(count=len(cut), all=len(scales))
             return self._turn(step, "lr-too-high", "warning", text, overrides, {"shortened": len(cut)})
         ceiling = max(self.bounds.rollback_rate**self._rollbacks, self.bounds.min_rate)
         if self._calm >= GIVE_BACK_AFTER and self._overrides.learning_rate < ceiling:
             self._calm = 0
             overrides = remedy.faster(self._overrides, 1.25, ceiling)
-            text = f"{GIVE_BACK_AFTER} updates in a row needed no shortening; some of the learning rate is given back"
+            text = messages.FASTER(count=GIVE_BACK_AFTER)
             return self._turn(step, "lr-too-high", "info", text, overrides, {"calm": GIVE_BACK_AFTER})
         return []
 
@@ -252,7 +250,7 @@ class LiveGuard:
         decisions: list[Decision] = []
         findings = diagnose(self.history).findings
         if self._overrides.redraws and not any(_redraws(finding.code) for finding in findings):
-            text = "groups have contrast again: no more are drawn in place of those without"
+            text = messages.CONTRAST_AGAIN()
             decisions += self._turn(step, "reward-dead-groups", "info", text, replace(self._overrides, redraws=0))
         decisions += self._passed(step, {finding.code for finding in findings if finding.severity != "info"})
         for finding in findings:
@@ -261,8 +259,7 @@ class LiveGuard:
             decisions += self._treat(step, finding)
             if finding.code not in self._seen:
                 self._seen.append(finding.code)
-                title, meaning = CATALOGUE[finding.code].title.get(), CATALOGUE[finding.code].meaning.get()
-                text = f"{title} (confidence {finding.confidence:.0%}): {_argument(finding)}; {meaning}"
+                text = described(finding)
                 decisions.append(self._decide(step, finding.code, "warn", finding.severity, text, _shown(finding)))
         return decisions
 
@@ -270,8 +267,7 @@ class LiveGuard:
         """Take back what an earlier look had reported and the longer curve no longer shows."""
         passed = [code for code in self._seen if code not in standing]
         self._seen = [code for code in self._seen if code in standing]
-        texts = [(code, f"no longer seen: {CATALOGUE[code].title.get()}") for code in passed]
-        return [self._decide(step, code, "warn", "info", text, {}) for code, text in texts]
+        return [self._decide(step, code, "warn", "info", messages.PASSED(title=_title(code)), {}) for code in passed]
 
     def _treat(self, step: int, finding: Finding) -> list[Decision]:
         """Do what the finding's file says that a guard does about it."""
@@ -283,26 +279,26 @@ class LiveGuard:
     def _intervene(self, step: int, finding: Finding, intervention: remedy.Intervention) -> list[Decision]:
         """Carry out one intervention, where the run gives it something to act on."""
         overrides, code = self._overrides, finding.code
-        text = CATALOGUE[code].title.get()
+        text = title = _title(code)
         match intervention:
             case remedy.Intervention.RAISE_ENTROPY if not self._solved():
-                overrides, text = remedy.more_entropy(overrides, self.bounds), f"{text}: the entropy bonus is raised"
+                overrides, text = remedy.more_entropy(overrides, self.bounds), messages.RAISED_ENTROPY(title=title)
             case remedy.Intervention.LOWER_ENTROPY:
-                overrides, text = remedy.less_entropy(overrides), f"{text}: the entropy bonus is lowered"
+                overrides, text = remedy.less_entropy(overrides), messages.LOWERED_ENTROPY(title=title)
             case remedy.Intervention.RAISE_KL if (self._health.newest(metric.KL) or 0) > 0:
-                overrides, text = remedy.raise_kl(overrides, self.bounds), f"{text}: the KL coefficient is raised"
+                overrides, text = remedy.raise_kl(overrides, self.bounds), messages.RAISED_KL(title=title)
             case remedy.Intervention.REDRAW if not self._solved():
-                return self._redraw(step, code, text)
+                return self._redraw(step, code, messages.RESAMPLED(title=title))
         return self._turn(step, code, "warning", text, overrides, _shown(finding))
 
-    def _redraw(self, step: int, code: str, text: str) -> list[Decision]:
+    def _redraw(self, step: int, code: str, text: Phrase) -> list[Decision]:
         """Sample other groups in place of those without contrast, and warmer where they have had none for a window."""
         share = {metric.ZERO_STD: self._health.newest(metric.ZERO_STD)}
-        more, text = remedy.more_draws(self._overrides, self.bounds), f"{text}: groups are redrawn"
+        more = remedy.more_draws(self._overrides, self.bounds)
         decisions = self._turn(step, code, "warning", text, more, share, "resample")
         if self._health.dead >= self.bounds.window:
-            warmer, text = remedy.warmer(self._overrides, self.bounds), f"{text}, and sampled warmer"
-            decisions += self._turn(step, code, "warning", text, warmer, share)
+            warmer = remedy.warmer(self._overrides, self.bounds)
+            decisions += self._turn(step, code, "warning", text + messages.WARMER(), warmer, share)
         return decisions
 
     def _turn(
@@ -310,7 +306,7 @@ class LiveGuard:
         step: int,
         code: str,
         severity: Severity,
-        text: str,
+        text: Phrase,
         overrides: CoefficientOverrides,
         evidence: Mapping[str, Any] | None = None,
         action: ActionKind = "adapt",
@@ -330,7 +326,7 @@ class LiveGuard:
         code: str,
         action: ActionKind,
         severity: Severity,
-        text: str,
+        text: Phrase,
         evidence: Mapping[str, Any],
         params: Mapping[str, Any] | None = None,
     ) -> Decision:
@@ -387,10 +383,21 @@ def _redraws(code: str) -> bool:
     return remedy.Intervention.REDRAW in CATALOGUE[code].interventions
 
 
-def _argument(finding: Finding) -> str:
-    """The strongest argument for a finding, in words."""
+def described(finding: Finding) -> Phrase:
+    """Return a finding in words, with its strongest argument."""
     strongest = max(finding.evidence, key=lambda evidence: evidence.weight)
-    return wording(finding.code, strongest.key, strongest.numbers)
+    argument = Phrase(*(wording(finding.code, strongest.key, strongest.numbers, language) for language in LANGUAGES))
+    meaning = _phrase(CATALOGUE[finding.code].meaning)
+    title, confidence = _title(finding.code), finding.confidence
+    return messages.FINDING(title=title, confidence=confidence, argument=argument, meaning=meaning)
+
+
+def _phrase(text: Text) -> Phrase:
+    return Phrase(text.en, text.zh)
+
+
+def _title(code: str) -> Phrase:
+    return _phrase(CATALOGUE[code].title)
 
 
 def _shown(finding: Finding) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Fall:
     error: float
 
     def to_json(self) -> dict[str, float]:
-        """Evidence of an event."""
+        """The numbers, as evidence of an event."""
         return {"best": self.best, "now": self.now, "readings": self.readings, "error": self.error}
 
 
@@ -69,7 +69,7 @@ class Level:
         self.noise = 0.0
 
     def add(self, value: float) -> None:
-        """Take in a reading."""
+        """Take in a reading, and move the best level and the noise by it."""
         self.recent = [*self.recent, value][-2 * self._window :]
         self._past = [*self._past, value][-MEMORY:]
         self.lowest = min(self.lowest, value)
@@ -93,7 +93,7 @@ class Level:
 
     @property
     def error(self) -> float:
-        """Standard error of :attr:`now`."""
+        """Standard error of :attr:`now`, from the noise of the readings up to now."""
         return self.noise / math.sqrt(self._window // 2)
 
     def fall(self) -> Fall | None:

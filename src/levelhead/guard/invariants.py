@@ -15,17 +15,14 @@ from typing import Any
 
 from levelhead import metrics as metric
 from levelhead.diagnosis.stats import mean
+from levelhead.guard import messages
+from levelhead.message import Phrase
 
 BEYOND = metric.BEYOND_ROUNDING
 MOVED = 1e-6
 """KL, in nats a token over all updates, from which float32 tells a policy from its reference: below it, the k3 estimate
 is lost in rounding."""
-AGREEMENTS = {
-    metric.AGREEMENT: "over {n} steps advantages ran against the rewards they are made of (cosine {mean:.2f}): a "
-    "sign is lost, or they belong to other rollouts",
-    metric.GUARD_ALIGNMENT: "over {n} updates the better-rewarded answers became less likely (cosine {mean:.2f}): the "
-    "sign of advantages, ratio or optimizer is wrong, or advantages belong to other rollouts",
-}
+AGREEMENTS = {metric.AGREEMENT: messages.ADVANTAGES_AGAINST, metric.GUARD_ALIGNMENT: messages.UPDATES_AGAINST}
 """Cosines that are above 0 in expectation, and what it means where they are below, the cause before its effect."""
 READINGS = 8
 """Cosines before their mean is judged."""
@@ -48,7 +45,7 @@ class Violation:
     """
 
     code: str
-    text: str
+    text: Phrase
     evidence: Mapping[str, float]
 
 
@@ -90,8 +87,7 @@ class Invariants:
     def _reference(self, values: Mapping[str, float]) -> Violation | None:
         if values.get(metric.KL) != 0 or self._moved < MOVED:
             return None
-        text = "the policy has moved, and its KL to the reference is exactly 0: the reference moves along"
-        return Violation("reference-not-frozen", text, {"kl": 0.0, "moved": self._moved})
+        return Violation("reference-not-frozen", messages.FROZEN_MOVES(), {"kl": 0.0, "moved": self._moved})
 
 
 def _against(name: str, cosines: Sequence[float]) -> Violation | None:
@@ -103,7 +99,7 @@ def _against(name: str, cosines: Sequence[float]) -> Violation | None:
     error = math.sqrt(mean([(v - average) ** 2 for v in cosines]) / (n - 1))
     if average >= -CERTAIN * error:
         return None
-    text = AGREEMENTS[name].format(n=n, mean=average)
+    text = AGREEMENTS[name](n=n, mean=average)
     return Violation("update-against-reward", text, {name: average, "error": error, "readings": float(n)})
 
 
@@ -113,10 +109,7 @@ def _repeats(values: Mapping[str, float]) -> Violation | None:
     if evidence < NO_CHANCE:
         return None
     share, expected = values.get(metric.REPEATS, 0.0), values.get(metric.REPEATS_EXPECTED, 0.0)
-    text = (
-        f"{share:.1%} of the rollouts repeat another of their prompt and chance makes {expected:.1%}: they are not "
-        f"drawn one by one (a chance of 1 in 10^{evidence / math.log(10):.0f})"
-    )
+    text = messages.REPEATS(share=share, expected=expected, digits=evidence / math.log(10))
     numbers = {metric.REPEATS: share, metric.REPEATS_EXPECTED: expected, "evidence": evidence}
     return Violation("repeated-rollouts", text, numbers)
 
@@ -126,8 +119,4 @@ def _engines(values: Mapping[str, float]) -> Violation | None:
     beyond = values.get(BEYOND, 0.0)
     if beyond <= 0:
         return None
-    text = (
-        f"at the same weights trainer and sampler differ by {beyond:.2g} nats a token more than rounding explains: "
-        "they do not score the same tokens, behind the same context, at the same temperature"
-    )
-    return Violation("logprob-mismatch", text, {BEYOND: beyond})
+    return Violation("logprob-mismatch", messages.ENGINES_DIFFER(nats=beyond), {BEYOND: beyond})

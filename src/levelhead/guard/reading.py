@@ -8,6 +8,8 @@ from typing import Any
 
 from levelhead.diagnosis.sameness import PREFIX, Sameness, judge, names, stands_still, tells
 from levelhead.diagnosis.stats import mean
+from levelhead.guard import messages
+from levelhead.message import Phrase
 
 LEAST_STRENGTH = 0.5
 """Strength of the case from which answers count as one and the same."""
@@ -78,13 +80,10 @@ class Reading:
                 return case
         return None
 
-    def describe(self, case: Sameness) -> str:
+    def describe(self, case: Sameness) -> Phrase:
         """One answer to everything, in words."""
-        told = f"what answers told of the prompt went from {self._best.get(case.task, 0.0):.2g} nats"
-        return (
-            f"{case.share:.0%} of the prompts of {case.task} get the same answer, and its reward has stopped; "
-            f"{told} to {case.information:.2g}"
-        )
+        best = self._best.get(case.task, 0.0)
+        return messages.ONE_ANSWER(share=case.share, task=case.task, best=best, now=case.information)
 
     def has_read(self, task: str) -> bool:
         """Whether the answers of a task have told anything of the prompt in this run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from levelhead.guard import messages
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, Decision, Event
 
@@ -33,16 +34,16 @@ def judge(step: int, trials: Sequence[Change], bounds: Bounds) -> Decision | Non
         return None
     spent = astray or _astray(first, bounds)
     scale = last.scale * _share(last, bounds) if len(trials) <= TRIALS else 0.0
-    what, bound = "the update moved the policy by {:.3g} nats a token, more than {:g}", (first.kl, bounds.max_kl)
     if spent:
-        what = "updates moved the policy by {:.3g} nats a token from the one that drew the batch, more than {:g}"
-        bound = first.drift[1], bounds.batch_kl
-    told = f"{scale:.2g} of the last one stands" if scale else "the last one was undone"
+        text = messages.DRIFTED(kl=first.drift[1], most=bounds.batch_kl)
+    else:
+        text = messages.MOVED(kl=first.kl, most=bounds.max_kl)
+    text += messages.SHORTENED(scale=scale) if scale else messages.UNDONE()
     event = Event(
         step,
         CODE,
         "warning",
-        what.format(*bound) + "; " + told + ("; the rest of the batch is left out" if spent else ""),
+        text + messages.SPENT() if spent else text,
         "shrink",
         {
             "kl": first.kl,

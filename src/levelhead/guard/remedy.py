@@ -76,7 +76,7 @@ def less_entropy(overrides: CoefficientOverrides) -> CoefficientOverrides:
 
 
 def raise_kl(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
-    """Double the KL coefficients."""
+    """Double the KL coefficients, up to ``max_kl_factor`` times the recipe's."""
     return replace(overrides, kl=min(2 * overrides.kl, bounds.max_kl_factor))
 
 
@@ -86,7 +86,7 @@ def narrower_clip(overrides: CoefficientOverrides, bounds: Bounds) -> Coefficien
 
 
 def warmer(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
-    """Draw a tenth warmer."""
+    """Raise the sampling temperature by a tenth, up to ``max_temperature`` times the recipe's."""
     return replace(overrides, temperature=min(1.1 * overrides.temperature, bounds.max_temperature))
 
 

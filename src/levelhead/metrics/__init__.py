@@ -7,8 +7,8 @@ Writers and readers of records take names from here; docs/metrics.md is made fro
 
 from __future__ import annotations
 
-from levelhead.metrics import judging
-from levelhead.metrics.base import ANY, FROM_0, Section, Stage
+from levelhead.metrics import engine, judging
+from levelhead.metrics.base import ANY, FROM_0, Section
 
 # fmt: off
 _groups = Section("Rewards and groups", ("grpo",))
@@ -34,6 +34,10 @@ TASK_PART_MEAN = _groups.family(
 TASK_PART_STD = _groups.family(
     "rewards/{task}/{part}/std", "Population standard deviation of that part over rollouts.", "reward",
     only="with several tasks", bounds=FROM_0,
+)
+TURN_REWARD = _groups.family(
+    "turn_reward/{task}/{turn}", "Mean of what one turn earned, over the rollouts that have it.", "reward",
+    only="where the environment pays turns; the first 16",
 )
 LIVE_GROUPS = _groups.metric("live_groups", "Share of groups in which the estimator sees something to learn.", "share")
 ZERO_STD = _groups.metric(
@@ -200,22 +204,6 @@ REDRAW_CONTRAST = _sampling.metric(
 REDRAW_REWARD = _sampling.metric(
     "dynamic_sampling/reward", "Mean reward of all groups sampled; `reward` is that of the batch.", "reward",
     only=_REDRAWN,
-)
-_ENGINE = "with `generator: {kind: vllm}`"
-_BOTH: tuple[Stage, ...] = ("grpo", "eval")
-ENGINE_SERVERS = _sampling.metric("engine/servers", "Servers in use.", "count", only=_ENGINE, stages=_BOTH)
-ENGINE_SYNCS = _sampling.metric("engine/syncs", "Weight syncs.", "count", only=_ENGINE, stages=_BOTH)
-ENGINE_MISMATCH_MEAN = _sampling.metric(
-    "engine/mismatch/mean",
-    "Mean gap between server and trainer in the log-probabilities of the probe after a weight sync.", "nats/token",
-    only="where weights were synced", stages=_BOTH,
-)
-ENGINE_MISMATCH_MAX = _sampling.metric(
-    "engine/mismatch/max", "Largest such gap of a token.", "nats/token", only="where weights were synced", stages=_BOTH,
-)
-ENGINE_REPEATED = _sampling.metric(
-    "engine/repeated", "Requests that were sent again, to another server or to one that came back.", "count",
-    only=_ENGINE, stages=_BOTH,
 )
 _LEARNABLE = "with `curriculum: {kind: learnability}`"
 CURRICULUM_SUCCESS = _sampling.family(
@@ -387,10 +375,6 @@ AUDIT_UNJUDGED = _updates.metric(
 _times = Section("Time", ("grpo",), "Seconds differ between two runs of one seed.")
 STEP_TIME = _times.metric("step_time", "Time of the whole step.", "seconds", stages=("sft", "grpo"))
 TIME_SAMPLE = _times.metric("time/sample", "Time of sampling tokens.", "seconds", only="if any")
-TIME_SYNC = _times.metric(
-    "time/sync", "Time of weight syncs, their probes included; a part of the time of sampling.", "seconds",
-    only=_ENGINE, stages=("grpo", "eval"),
-)
 TIME_SCORE = _times.metric("time/score", "Time of scoring answers: rewards, judges.", "seconds", only="if any")
 TIME_ENV = _times.metric("time/env", "Time in environments: a browser, a server.", "seconds", only="if any")
 TIME_TRAIN = _times.metric("time/train", "Time of the updates.", "seconds")
@@ -407,5 +391,5 @@ TIME_CONSTANT = _times.metric(
 TIME = "time/"
 """What the names of all parts of a step's time begin with."""
 
-SECTIONS = (_groups, _answers, judging.SECTION, _completions, _sampling, _policy, _updates, _times)
+SECTIONS = (_groups, _answers, judging.SECTION, _completions, _sampling, engine.SECTION, _policy, _updates, _times)
 """What has been declared here, in the order of the documentation."""

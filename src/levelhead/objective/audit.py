@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from levelhead import metrics as metric
+from levelhead.message import Message, Phrase
 from levelhead.objective.aggregation.buffers import Buffer, combine, gramian, inner, lent
 from levelhead.objective.numerics import dot, local
 from levelhead.objective.terms import Sense, Term, as_loss
@@ -45,6 +46,29 @@ ALIGNED = 0.5
 """Share of the remainder's norm that counts as a standard error where passes round in half precision.  Of white noise
 it would be one over the root of the entries; in sound runs in bfloat16 and float16 the errors of coefficients came to
 0.42 of the whole remainder at most (``bench/audit_precision.py``)."""
+
+
+SENSES = {"maximize": Message("maximize", "增大"), "minimize": Message("minimize", "减小")}
+LOWERED = Message(
+    "term {label!r} is to be maximised, but its own contribution lowers it: it enters the update with coefficient "
+    "{coef:.3g} where its weight is {weight:.3g}; a sign is applied twice, or not at all, on the way",
+    "损失项 {label!r} 本应最大化，它自己的贡献却方向相反：它以系数 {coef:.3g} 进入更新，而权重为 {weight:.3g}；"
+    "途中有一个符号用了两次，或漏用了",
+)
+RAISED = Message(
+    "term {label!r} is to be minimised, but its own contribution raises it: it enters the update with coefficient "
+    "{coef:.3g} where its weight is {weight:.3g}; a sign is applied twice, or not at all, on the way",
+    "损失项 {label!r} 本应最小化，它自己的贡献却方向相反：它以系数 {coef:.3g} 进入更新，而权重为 {weight:.3g}；"
+    "途中有一个符号用了两次，或漏用了",
+)
+OTHER_SENSE = Message(
+    "term {label!r} comes with the sense to {sense} it; it is there to {expected} it",
+    "损失项 {label!r} 的方向是{sense}，而它的作用应是{expected}",
+)
+NEGATIVE = Message(
+    "term {label!r} has value {value:.3g}: an entropy is never negative",
+    "损失项 {label!r} 的值为 {value:.3g}：熵不可能为负",
+)
 
 
 class SignError(RuntimeError):
@@ -188,9 +212,9 @@ class Auditor:
         for label, term in terms.items():
             expected = self._expected_senses.get(term.name, term.sense)
             if term.weight > 0 and term.sense != expected:
-                errors.append(f"term {label!r} comes with the sense to {term.sense} it; it is there to {expected} it")
+                errors.append(OTHER_SENSE(label=label, sense=SENSES[term.sense](), expected=SENSES[expected]()))
             if term.name == "entropy" and term.value < 0:
-                errors.append(f"term {label!r} has value {term.value:.3g}: an entropy is never negative")
+                errors.append(NEGATIVE(label=label, value=term.value))
         metrics[metric.AUDIT_UNJUDGED] = float(len(unjudged))
         return AuditReport(metrics, tuple(errors), tuple(unjudged), strengths)
 
@@ -304,16 +328,16 @@ def _fit(
         combine([(1.0, grad), *((weight, piece[index]) for weight, piece in pieces)])
         for index, grad in enumerate(gradient)
     ]
-    left = norm_of(remainder)
+    residual = norm_of(remainder)
     entries = int(whole(torch.tensor(sum(grad.numel() for grad in gradient if grad is not None))))
-    noise = max(left / math.sqrt(max(entries - len(live), 1)), torch.finfo(torch.float32).eps * length)
+    noise = max(residual / math.sqrt(max(entries - len(live), 1)), torch.finfo(torch.float32).eps * length)
     if unit > torch.finfo(torch.float32).eps:
-        noise = max(noise, ALIGNED * max(left, unit * length))
+        noise = max(noise, ALIGNED * max(residual, unit * length))
     for index, variance in zip(live, variance_k, strict=True):
         errors[index] = noise * math.sqrt(variance) / norms[index]
     strengths = [norm / length if length > 0 else 0.0 for norm in norms]
     shares = [abs(coef) * strength for coef, strength in zip(coefs, strengths, strict=True)]
-    return _Fit(terms, coefs, errors, shares, strengths, remainder, left / length if length > 0 else 0.0)
+    return _Fit(terms, coefs, errors, shares, strengths, remainder, residual / length if length > 0 else 0.0)
 
 
 def _dtypes(params: Sequence[Tensor]) -> set[torch.dtype]:
@@ -324,12 +348,8 @@ def _source(name: str) -> str:
     return "reward" if name == "policy" else name
 
 
-def _wrong_way(label: str, term: _Audited, coef: float) -> str:
-    does, wants = ("lowers", "maximised") if term.sense == "maximize" else ("raises", "minimised")
-    return (
-        f"term {label!r} is to be {wants}, but its own contribution {does} it: it enters the update with coefficient "
-        f"{coef:.3g} where its weight is {term.weight:.3g}; a sign is applied twice, or not at all, on the way"
-    )
+def _wrong_way(label: str, term: _Audited, coef: float) -> Phrase:
+    return (LOWERED if term.sense == "maximize" else RAISED)(label=label, coef=coef, weight=term.weight)
 
 
 def _stride(entries: int, most: int) -> int:

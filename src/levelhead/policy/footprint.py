@@ -82,7 +82,7 @@ class Footprints:
 
     @property
     def head(self) -> nn.Linear:
-        """The output layer."""
+        """The output layer, from hidden states (d) to logits (v)."""
         return cast("nn.Linear", self.policy.base.get_output_embeddings())
 
     def update(self, layout: Layout, *, gradients: bool, backwards: int, checkpointing: bool) -> int:
@@ -188,7 +188,7 @@ class Footprints:
 
     @contextlib.contextmanager
     def _checkpointing(self, on: bool) -> Iterator[None]:
-        """Switch gradient checkpointing inside."""
+        """Switch gradient checkpointing on or off inside, and back behind."""
         base: Any = self.policy.base
         before = has_checkpointing(base)
         _switch(base, on, inputs=self.policy.lora)

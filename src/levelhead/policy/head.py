@@ -126,7 +126,7 @@ class _Scratch:
         self._memory = hidden.new_empty(shape.rows * shape.columns)
 
     def like(self, rows: int, columns: int) -> Tensor:
-        """(rows, columns) of it."""
+        """The first rows times columns of the memory, as (rows, columns); what it held is overwritten."""
         return self._memory[: rows * columns].view(rows, columns)
 
 

@@ -26,6 +26,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from levelhead.errors import InputError
 from levelhead.policy import four_bit, hub, manifest
 from levelhead.policy.checkpointing import set_checkpointing
+from levelhead.policy.device import resolve_device, resolve_dtype
 from levelhead.policy.lora import load_reference, merged, trained_adapter, with_adapter
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.policy.quiet import without_progress_bars
@@ -52,7 +53,6 @@ from levelhead.text.tiny import train_tokenizer
 _GENERAL_TOKENIZERS = {"TokenizersBackend", "PreTrainedTokenizerFast"}
 Load = Literal["whole", "host", "shape"]
 """Where a policy's weights go: to the run's device, to the CPU, or nowhere (the model is on the meta device)."""
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def load_policy(section: Model, *, texts: Iterable[str] = (), seed: int = 0, load: Load = "whole") -> Policy:
@@ -256,39 +256,6 @@ def wrap(model: Any, tokenizer: Any, section: Model | None = None, seed: int = 0
     if getattr(model, "hf_device_map", None) is None:
         model = model.to(resolve_device(section.device))
     return _finish(section, model, codec, model.dtype, seed)
-
-
-def resolve_device(name: str) -> torch.device:
-    """Return the device that ``model.device`` names.
-
-    Raises:
-        InputError: It is not there.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InputError(f"model.device: {name!r} is no device; use auto, cpu, cuda or cuda:N") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"model.device: {name!r} asked for, but torch sees no CUDA device; use auto or cpu")
-    return device
-
-
-def resolve_dtype(name: str, device: torch.device, *, whole: bool = False) -> torch.dtype:
-    """Return the compute type: ``auto`` is bfloat16 where the hardware multiplies in it, else float32.
-
-    On a CPU ``auto`` is float32 where whole weights are trained (``whole``): bfloat16 hides most of an update at the
-    rates of reinforcement learning (:func:`~levelhead.policy.rounding.foresee_visible`).
-    """
-    if name != "auto":
-        return _DTYPES[name]
-    if whole and device.type == "cpu":
-        return torch.float32
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
-    native = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
-    return torch.bfloat16 if native else torch.float32
 
 
 def fingerprint(policy: Policy) -> str:

@@ -227,7 +227,8 @@ def _same_keys(saved: Collection[str], own: Collection[str]) -> None:
 
 def _innermost(layer: Any) -> Any:
     """The layer that an adapter, or a copy that is trained, stands around."""
-    for inside in ("base_layer", "original_module"):
-        if inside in getattr(layer, "_modules", {}):
-            return _innermost(layer._modules[inside])
+    parts = getattr(layer, "_modules", {})
+    for inside in ("base_layer", "original_module", "token_adapter"):
+        if parts.get(inside) is not None:
+            return _innermost(parts[inside])
     return layer

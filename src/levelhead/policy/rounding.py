@@ -218,3 +218,37 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 _CGROUP = ("memory.max", "memory.current")
+MOST_NUDGED = 1 << 20
+"""Entries that :func:`nudged` changes at most, at least one parameter: a copy of them is kept."""
+
+
+@contextlib.contextmanager
+def nudged(policy: Policy, strength: float, seed: int = 0) -> Iterator[None]:
+    """Add seeded noise to the last trained parameters inside, up to :data:`MOST_NUDGED` entries; put back to the bit.
+
+    Args:
+        policy: Whose weights are changed.
+        strength: Standard deviation of the noise, relative to that of each parameter (0.02 where it is constant).
+        seed: Of the noise.
+    """
+    last: list[nn.Parameter] = []
+    for parameter in reversed(policy.parameters):
+        if last and sum(p.numel() for p in last) + parameter.numel() > MOST_NUDGED:
+            break
+        last.append(parameter)
+    before = [local(parameter).detach().clone() for parameter in last]
+    generator = torch.Generator().manual_seed(seed)
+    try:
+        with torch.no_grad():
+            for parameter in last:
+                here = local(parameter)
+                scale = (float(here.float().std()) if here.numel() > 1 else 0.0) or 0.04
+                noise = torch.randn(min(parameter.numel(), MOST_NUDGED), generator=generator) * strength * scale
+                flat = noise.to(here.device, here.dtype)
+                times = -(-here.numel() // len(flat))
+                here.add_(flat.repeat(times)[: here.numel()].view_as(here))
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, old in zip(last, before, strict=True):
+                local(parameter).copy_(old)

@@ -92,8 +92,8 @@ def shard_policy(
     if samples:
         policy.model.requires_grad_(False).eval()
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    given: dict[str, Tensor] = dict(policy.base.named_parameters())
-    _shard_model(trained.base, mesh, Handing(trained.base, given, device, handed_out=handed_out))
+    weights: dict[str, Tensor] = dict(policy.base.named_parameters())
+    _shard_model(trained.base, mesh, Handing(trained.base, weights, device, handed_out=handed_out))
     if second is not None:
         _shard_model(second, mesh, Handing(second, {}, device, handed_out=False))
     trained.device = device

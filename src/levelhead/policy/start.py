@@ -127,9 +127,9 @@ def report(start: Start, lora: Lora | None) -> None:
         config = read_adapter(start.continued) or {}
         own = {"alpha": config.get("lora_alpha"), "dropout": config.get("lora_dropout", 0.0)}
         asked = {"alpha": getattr(lora, "alpha", None), "dropout": getattr(lora, "dropout", None)}
-        kept = [f"{key} {own[key]} (the recipe says {asked[key]})" for key in own if own[key] != asked[key]]
-        kept.append(f"modules {_listed(config.get('target_modules'))}")
-        _log.warning("model.name: the adapter in %s is trained on, with its %s", start.continued.name, ", ".join(kept))
+        notes = [f"{key} {own[key]} (the recipe says {asked[key]})" for key in own if own[key] != asked[key]]
+        notes.append(f"modules {_listed(config.get('target_modules'))}")
+        _log.warning("model.name: the adapter in %s is trained on, with its %s", start.continued.name, ", ".join(notes))
     elif start.merged:
         then = "all weights are trained" if lora is None else f"a second one of rank {lora.r} is trained"
         names = ", ".join(source.name for source in start.merged)

@@ -18,6 +18,6 @@ def capacity(device: torch.device) -> int | None:
         limits += [int(text)] if text.isdigit() else []
     try:
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (ValueError, OSError):
+    except (AttributeError, ValueError, OSError):  # Windows has no such call
         return min(limits, default=None)
     return min(limits)

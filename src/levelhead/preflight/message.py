@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from levelhead import message
+
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language
 
@@ -16,8 +18,8 @@ class Fix(NamedTuple):
     zh: str
 
 
-class Message:
-    """A text with named fields, in English and Chinese, and what to do about it.
+class Message(message.Message):
+    """A text with named fields, and what to do about it.
 
     As a class attribute of a check it knows its key, the attribute's name with dashes.
 
@@ -31,7 +33,8 @@ class Message:
     def __init__(
         self, en: str, zh: str, fix: Fix | None = None, words: Mapping[str, Mapping[str, tuple[str, str]]] | None = None
     ) -> None:
-        self.en, self.zh, self.fix, self._words = en, zh, fix, words or {}
+        super().__init__(en, zh)
+        self.fix, self._words = fix, words or {}
         self.key = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -39,8 +42,9 @@ class Message:
 
     def text(self, fields: Mapping[str, Any], language: Language = "en") -> str:
         """Return the message with its fields filled in."""
-        named = {name: self._named(name, value, language == "zh") for name, value in fields.items()}
-        return (self.zh if language == "zh" else self.en).format(**named)
+        return super().text(
+            {name: self._named(name, value, language == "zh") for name, value in fields.items()}, language
+        )
 
     def _named(self, field: str, value: Any, zh: bool) -> Any:
         """Return what a value of a field is called."""

@@ -9,7 +9,8 @@ import re
 import torch
 
 from levelhead.errors import InputError
-from levelhead.policy.load import load_codec, resolve_device, resolve_dtype
+from levelhead.policy.device import resolve_device, resolve_dtype
+from levelhead.policy.load import load_codec
 from levelhead.preflight.memory import capacity
 from levelhead.preflight.plan import Plan, Prompts, Target
 from levelhead.preflight.plan_change import Change, first_change

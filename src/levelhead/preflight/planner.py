@@ -22,7 +22,7 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.training.prepare import make_objective
 
-RUNTIME = {"cpu": 400 << 20, "cuda": 1 << 30}
+RUNTIME = {"cpu": 400 << 20, "cuda": 1 << 30, "mps": 1 << 30}
 """Interpreter and libraries on a CPU (measured by ``bench/plan.py``); on CUDA its context, the workspaces of its
 libraries and what lies unused between tensors (an assumption)."""
 

@@ -25,9 +25,9 @@ class EnvironmentSection(TaskSection):
     @property
     def weights(self) -> dict[str, float]:
         """Task name to its share of the prompts; shares sum to one."""
-        given = self.tasks if isinstance(self.tasks, dict) else dict.fromkeys(self.tasks, 1.0)
-        total = sum(given.values())
-        return {name: weight / total for name, weight in given.items()}
+        weights = self.tasks if isinstance(self.tasks, dict) else dict.fromkeys(self.tasks, 1.0)
+        total = sum(weights.values())
+        return {name: weight / total for name, weight in weights.items()}
 
     @model_validator(mode="after")
     def _weights_are_positive(self) -> Self:

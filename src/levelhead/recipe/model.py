@@ -94,7 +94,7 @@ class Model(Section):
     trust_remote_code: bool = False
     """Run Python code that a hub repository ships.  Off unless you have read that code."""
     device: str = "auto"
-    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    """``auto``, ``cpu``, ``mps``, ``cuda`` or ``cuda:N``; ``auto`` takes an Apple GPU that agrees with the CPU."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

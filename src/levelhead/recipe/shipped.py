@@ -29,7 +29,7 @@ class Shipped:
 
     @property
     def text(self) -> str:
-        """The file."""
+        """What the recipe's file holds, comments and all."""
         return self.path.read_text(encoding="utf-8")
 
     @property

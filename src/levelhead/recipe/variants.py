@@ -61,7 +61,7 @@ class Kinded(Section):
         """
         if not isinstance(data, dict):
             return data
-        kept = {}
+        own_keys = {}
         for key, value in data.items():
             having = owners(cls.FAMILY, key)
             default = cls.FAMILY[having[0]].model_fields[key].default if having else None
@@ -74,8 +74,8 @@ class Kinded(Section):
                 (own,) = get_args(cls.model_fields["kind"].annotation)
                 text = f"is a key of kind {', '.join(having)}, and none of {own}: remove it, or change kind"
                 raise PydanticCustomError(OF_A_KEY, text, {"key": key})
-            kept[key] = value
-        return kept
+            own_keys[key] = value
+        return own_keys
 
     @model_validator(mode="after")
     def _settings_fit(self) -> Self:
@@ -133,7 +133,8 @@ def as_sections(
 ) -> dict[str, type[Kinded]]:
     """Return the variants as sections of a recipe, by name.
 
-    They are the variants themselves, or, with a base of your own, sections with their keys.
+    They are the variants themselves, and what their base is: nothing is copied from a section to what it asks for.
+    Where an attribute of a variant (an aggregator's ``scale``) has the name of a shared key, they have its keys alone.
 
     Args:
         variants: By name.
@@ -145,13 +146,11 @@ def as_sections(
     for name, variant in variants.items():
         kind: Any = Field(name if name == default else ..., description=f"``{name}``.")
         fields: dict[str, Any] = {"kind": (getitem(Literal, name), kind), **(more or {}).get(name, {})}
-        if (
-            base is not Kinded
-        ):  # an attribute of a variant (an aggregator's ``scale``) may have the name of a shared key
-            settings = {key: (field.annotation, copy(field)) for key, field in variant.model_fields.items()}
-            fields = {**{key: own for key, own in settings.items() if key not in base.model_fields}, **fields}
+        apart = any(hasattr(variant, key) for key in base.model_fields.keys() - variant.model_fields.keys())
+        if apart:
+            fields = {key: (field.annotation, copy(field)) for key, field in variant.model_fields.items()} | fields
         own: dict[str, Any] = {
-            "__base__": (variant, base) if base is Kinded else base,
+            "__base__": base if apart else (variant, base),
             "__module__": variant.__module__,
             "__doc__": variant.__doc__,
         }

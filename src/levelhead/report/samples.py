@@ -135,6 +135,8 @@ def _answer(stage: str, row: Row) -> str:
         marks.append(pill("cut off", "warn"))
     parts = row.get("parts")
     small = [f"{name} {figure(value, 3)}" for name, value in parts.items()] if isinstance(parts, dict) else []
+    paid = row.get("turn_rewards")
+    small += [f"by turn {', '.join(figure(value, 3) for value in paid)}"] if isinstance(paid, list) else []
     length = number(row.get("length"))
     small += [counted(length, "token")] if length is not None else []
     text = _cut(row.get("completion"))

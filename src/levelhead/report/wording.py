@@ -15,7 +15,8 @@ def translator_of(run: Run, language: Language) -> Translator:
     """Return what exchanges the words of a run's page."""
     if language == "en":
         return Translator(language)
-    return Translator(language, _names(run), {**_checks(run, language), **_verdicts(run, language)})
+    events = {str(event.get("message")): str(event["message_zh"]) for event in run.events if "message_zh" in event}
+    return Translator(language, _names(run), {**events, **_checks(run, language), **_verdicts(run, language)})
 
 
 def _names(run: Run) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from levelhead.records import Event, Message, Prompt, Rollout, Score
+from levelhead.records import LARGEST_REWARD, Event, Message, Prompt, Rollout, Score
 from levelhead.tasks import threads
 from levelhead.tasks.grader import Answer as Answer
 from levelhead.tasks.grader import Grader, grade_metrics
@@ -22,11 +22,18 @@ class Step:
 
     Attributes:
         done: Whether the episode is over.
-        score: The score of the whole episode, when done.
+        score: The score of the whole episode, when done.  Its total holds the rewards of all turns; what they leave of
+            it is earned by the last turn.
+        reward: What this turn earned, of the total; ``None`` where the environment does not say.  Finite.
     """
 
     done: bool
     score: Score | None = None
+    reward: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.reward is not None and not abs(self.reward) <= LARGEST_REWARD:
+            raise ValueError(f"the reward of a turn is {self.reward}; it is finite, at most {LARGEST_REWARD:g} in size")
 
 
 @runtime_checkable

@@ -46,12 +46,12 @@ _TAGS = re.compile(r"<(?P<tag>[A-Za-z]\w*)>(?P<said>(?:(?!<(?P=tag)>).)*?)</(?P=
 _THOUGHTS = frozenset({"think", "thinking", "reasoning", "thought", "scratchpad"})
 _BOXED = re.compile(r"\\boxed\{(?P<said>[^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
 _LAST_LINE = re.compile(
-    r"(?:####\s*|(?:answer|答案)(?:\s+is|是)?\s*[:：]\s*)(?P<said>[^\n]+?)\s*$",  # noqa: RUF001
+    r"(?:####\s*|(?:answer|答案)(?:\s+is|是)?\s*[:：]\s*)(?P<said>[^\n]+?)\s*$",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"\(?[A-Za-z0-9][).:]")
 OPTION = re.compile(
-    r"(?:^|[\s;,])[(（]?[A-Ha-h1-8][)）.:：]\s+(?P<said>.+?)(?=[\s;,]+[(（]?[A-Ha-h1-8][)）.:：]\s|\n|$)"  # noqa: RUF001
+    r"(?:^|[\s;,])[(（]?[A-Ha-h1-8][)）.:：]\s+(?P<said>.+?)(?=[\s;,]+[(（]?[A-Ha-h1-8][)）.:：]\s|\n|$)"
 )
 """An option behind its letter or number."""
 

@@ -68,12 +68,12 @@ def own_streams(*, reserve: bool) -> Iterator[None]:
         yield
         return
     out: TextIO = sys.stdout
-    kept = -1
+    copy = -1
     out.flush()
     if sys.__stdout__ is not None and out is sys.__stdout__:  # programs and libraries write to the descriptor itself
-        kept = os.dup(out.fileno())
+        copy = os.dup(out.fileno())
         os.dup2(sys.stderr.fileno(), out.fileno())
-        _reserved.append(os.fdopen(os.dup(kept), "w", encoding=out.encoding, errors="replace"))
+        _reserved.append(os.fdopen(os.dup(copy), "w", encoding=out.encoding, errors="replace"))
     else:
         _reserved.append(out)
     sys.stdout = sys.stderr
@@ -82,11 +82,11 @@ def own_streams(*, reserve: bool) -> Iterator[None]:
     finally:
         mine = _reserved.pop()
         sys.stdout = out
-        if kept >= 0:
+        if copy >= 0:
             with contextlib.suppress(OSError):  # a reader that has gone away is told of where the text was written
                 mine.close()
-            os.dup2(kept, out.fileno())
-            os.close(kept)
+            os.dup2(copy, out.fileno())
+            os.close(copy)
 
 
 def _stdout() -> TextIO:

@@ -11,12 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from levelhead.errors import InputError
-
-if TYPE_CHECKING:
-    from levelhead.text.codec import Codec
 
 FILE = "tokenizer_fingerprint.json"
 """Name of the fingerprint in a saved model's folder."""
@@ -51,7 +48,24 @@ PROBES: tuple[str, ...] = (
 """Texts that pre-tokenizers, normalisers and special tokens take apart differently."""
 
 
-def take(codec: Codec) -> dict[str, Any]:
+class Vocabulary(Protocol):
+    """What a fingerprint is taken of: a codec, as far as it is looked at."""
+
+    tokenizer: Any
+    stop_ids: frozenset[int]
+
+    @property
+    def pad_id(self) -> int:
+        """The padding token."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens."""
+        ...
+
+
+def take(codec: Vocabulary) -> dict[str, Any]:
     """Return the fingerprint of a codec's tokenizer, as JSON data.
 
     Besides the fixed probes it holds one with the tokenizer's own special tokens, its size, its stop and padding
@@ -70,7 +84,7 @@ def take(codec: Codec) -> dict[str, Any]:
     }
 
 
-def difference(codec: Codec, saved: Mapping[str, Any], *, template: bool = True) -> str | None:
+def difference(codec: Vocabulary, saved: Mapping[str, Any], *, template: bool = True) -> str | None:
     """Return in one line where a codec's tokenizer differs from a fingerprint; ``None`` where it does not.
 
     Args:
@@ -102,7 +116,7 @@ def difference(codec: Codec, saved: Mapping[str, Any], *, template: bool = True)
     return None
 
 
-def write(codec: Codec, folder: Path) -> None:
+def write(codec: Vocabulary, folder: Path) -> None:
     """Write the fingerprint beside a saved tokenizer."""
     (folder / FILE).write_text(json.dumps(take(codec)) + "\n", encoding="utf-8")
 
@@ -125,7 +139,7 @@ def read(folder: Path) -> dict[str, Any] | None:
     return saved
 
 
-def verify(codec: Codec, folder: Path, *, template: bool = True) -> None:
+def verify(codec: Vocabulary, folder: Path, *, template: bool = True) -> None:
     """Compare a loaded tokenizer with the fingerprint in its folder, where it has one.
 
     Raises:

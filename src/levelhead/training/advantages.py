@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.objective import advantages
-from levelhead.objective.advantages import Estimator, RewardBatch
+from levelhead.objective.advantages import Advantages, Estimator, RewardBatch
 from levelhead.objective.shaping import RewardShaping
 from levelhead.objective.terms import as_reward
 from levelhead.recipe.shaping import Shaping
@@ -136,17 +136,14 @@ class AdvantageEstimator:
             estimator = estimator.for_parts({name for g in groups for r in g.rollouts for name in _parts(r)})
         arrays = self._arrays(estimator, task, groups, scores)
         result = advantages.compute(estimator, rewards_gk, clip=self.config.advantage.clip, **arrays)
-        tokens: list[list[list[float]] | None] = [None] * len(groups)
-        if result.tokens_gkt is not None:
-            tokens = [
-                [result.tokens_gkt[g, k, : rollout.length].tolist() for k, rollout in enumerate(group.rollouts)]
-                for g, group in enumerate(groups)
-            ]
         return [
             GroupAdvantages(
-                result.values_gk[g].tolist(), bool(result.has_signal_g[g]), shaped_gk[g].tolist(), tokens[g]
+                result.values_gk[g].tolist(),
+                bool(result.has_signal_g[g]),
+                shaped_gk[g].tolist(),
+                _by_token(result, g, group),
             )
-            for g in range(len(groups))
+            for g, group in enumerate(groups)
         ]
 
     def _arrays(
@@ -170,6 +167,8 @@ class AdvantageEstimator:
             extras["features"] = _columns(asker, task, groups, estimator.features(), _features)
         if "entropies_gkt" in needed and scores is not None:
             extras["entropies_gkt"], extras["mask_gkt"] = _entropies(scores)
+        if "turns_gkn" in needed:
+            extras |= _turns(groups)
         return extras
 
     def _check_weights(self, groups: Sequence[Group]) -> None:
@@ -264,6 +263,32 @@ def _columns(
                 f"(one has {', '.join(lacking) or 'nothing'}); choose others, or another estimator"
             )
     return {name: np.array([[float(row.get(name, 0.0)) for row in group] for group in rows]) for name in names}
+
+
+def _by_token(result: Advantages, g: int, group: Group) -> list[list[float]] | None:
+    """Advantage of each token of each rollout of group ``g``; ``None`` where a rollout's are all alike."""
+    if result.tokens_gkt is not None:
+        return [result.tokens_gkt[g, k, : rollout.length].tolist() for k, rollout in enumerate(group.rollouts)]
+    if result.turns_gkn is not None:
+        return [
+            [float(result.turns_gkn[g, k, n]) for n, turn in enumerate(rollout.turns) for _ in turn.completion_ids]
+            for k, rollout in enumerate(group.rollouts)
+        ]
+    return None
+
+
+def _turns(groups: Sequence[Group]) -> dict[str, Floats]:
+    """Rewards, presence and states of all turns; a state is what the policy read, token for token."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    shape = (len(groups), len(groups[0].rollouts), max(len(rollout.turns) for rollout in rollouts))
+    rewards_gkn, turns_gkn, states_gkn = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    numbers: dict[tuple[int, ...], int] = {}
+    for index, rollout in enumerate(rollouts):
+        where, count = divmod(index, shape[1]), len(rollout.turns)
+        rewards_gkn[where][: len(rollout.turn_rewards)] = rollout.turn_rewards
+        turns_gkn[where][:count] = 1.0
+        states_gkn[where][:count] = [numbers.setdefault(turn.context_ids, len(numbers)) for turn in rollout.turns]
+    return {"turn_rewards_gkn": rewards_gkn, "turns_gkn": turns_gkn, "states_gkn": states_gkn}
 
 
 def _entropies(scores: Scores) -> tuple[Floats, Floats]:

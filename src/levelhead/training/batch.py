@@ -19,6 +19,9 @@ from levelhead.training.advantages import GroupAdvantages
 from levelhead.training.answers import SOLVED_AT
 from levelhead.training.recompute import Scores, TokenScores
 
+MOST_TURNS = 16
+"""Turns whose rewards have a metric of their own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -29,7 +32,7 @@ class Sample:
         task: Name of its task.
         advantage: Of its rollout.
         logprobs: What the sampler recorded, at the sampling temperature.
-        weight: 1 / turns of its rollout: a long episode weighs what a short one does.
+        weight: 1 / turns of its rollout, so that a long episode weighs what a short one does; 1 where turns are summed.
         has_signal: Whether its group carries signal.
         truncated: Whether its rollout ran out of budget.
         behaviour: Log-probabilities of the draws, after every sampling control.
@@ -38,6 +41,7 @@ class Sample:
         keep: 1 for tokens to learn from and 0 for others, where not all count.
         centred_reward: What its rollout's reward, shaped, is above the mean of its group.
         balance: Factor of its surrogate: what its group weighs among the strata of its task.
+        share: 1 / turns of its rollout: the samples of a rollout are one in sum.
     """
 
     sequence: TokenSequence
@@ -53,6 +57,7 @@ class Sample:
     keep: tuple[float, ...] | None = None
     centred_reward: float = 0.0
     balance: float = 1.0
+    share: float = 1.0
 
     @property
     def old_logprobs(self) -> tuple[float, ...]:
@@ -82,6 +87,7 @@ def make_batch(
     top_entropy: float | None = None,
     *,
     recomputed: bool = True,
+    sum_turns: bool = False,
 ) -> Batch:
     """Flatten rollouts into samples.
 
@@ -91,12 +97,13 @@ def make_batch(
         scores: Of their tokens, where they have been scored.
         top_entropy: Share of the batch's tokens to learn from, those of highest entropy; all unless given.
         recomputed: Whether the scores, where there are any, are the old log-probabilities of later updates.
+        sum_turns: Whether each turn of a rollout weighs 1, and not the rollout.
     """
     threshold = None
     if top_entropy is not None and scores is not None:
         threshold = _threshold(scores, top_entropy)
     samples = [
-        _samples(i, group, assigned, None if scores is None else scores[i], threshold, recomputed)
+        _samples(i, group, assigned, None if scores is None else scores[i], threshold, recomputed, sum_turns)
         for i, (group, assigned) in enumerate(zip(groups, group_advantages, strict=True))
     ]
     return Batch(
@@ -148,6 +155,7 @@ def _samples(
     scores: list[list[TokenScores]] | None,
     threshold: float | None,
     recomputed: bool,
+    sum_turns: bool,
 ) -> list[Sample]:
     samples: list[Sample] = []
     mean = statistics.fmean(assigned.shaped) if assigned.shaped else 0.0
@@ -161,7 +169,8 @@ def _samples(
                     task=group.prompt.task,
                     advantage=assigned.values[k],
                     logprobs=turn.logprobs,
-                    weight=1.0 / len(rollout.turns),
+                    weight=1.0 if sum_turns else 1.0 / len(rollout.turns),
+                    share=1.0 / len(rollout.turns),
                     has_signal=assigned.has_signal,
                     truncated=rollout.truncated,
                     behaviour=turn.behaviour_logprobs,
@@ -217,6 +226,7 @@ def _metrics(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages
             values[metric.REWARD_BY_TASK.of(task)] = statistics.fmean(r.reward for r in members)
             values[metric.VALIDITY_BY_TASK.of(task)] = _validity(members)
             values |= _parts(members, task if len(by_task) > 1 else None)
+            values |= _by_turn(members, task)
             shaped = [
                 x for g, c in zip(groups, group_advantages, strict=True) if g.prompt.task == task for x in c.shaped
             ]
@@ -260,6 +270,15 @@ def _parts(rollouts: Sequence[Rollout], task: str | None) -> Mapping[str, float]
     where = () if task is None else (task,)
     means = {mean_of.of(*where, name): statistics.fmean(column) for name, column in columns.items()}
     return means | {std_of.of(*where, name): statistics.pstdev(column) for name, column in columns.items()}
+
+
+def _by_turn(rollouts: Sequence[Rollout], task: str) -> dict[str, float]:
+    """Mean of what each turn earned, over the rollouts that have it."""
+    paid = [rollout.turn_rewards for rollout in rollouts if rollout.turn_rewards]
+    return {
+        metric.TURN_REWARD.of(task, str(n + 1)): statistics.fmean(row[n] for row in paid if len(row) > n)
+        for n in range(min(max(map(len, paid), default=0), MOST_TURNS))
+    }
 
 
 def _lengths(rollouts: Sequence[Rollout]) -> dict[str, float]:

@@ -20,9 +20,8 @@ from levelhead.errors import InputError
 from levelhead.policy import manifest
 from levelhead.policy.manifest import STATE, step_folders
 from levelhead.policy.policy import Policy
-from levelhead.training.checkpoint_files import START, State, read_state, write_training
+from levelhead.training.checkpoint_files import START, State, full_disk, read_state, write_training
 from levelhead.training.fidelity import saved_otherwise
-from levelhead.training.full_disk import full_disk
 from levelhead.training.ranks import Ranks
 from levelhead.training.rundir import RunDir, publish, remove
 from levelhead.training.sharding.shards import SHARDS, write_shards
@@ -201,11 +200,11 @@ class Checkpoints:
             raise InputError(f"{path}: missing; the reference of this run is lost, start it anew")
 
     def steps(self) -> list[Path]:
-        """Step checkpoints, oldest first."""
+        """Folders of the step checkpoints, oldest first; damaged ones too."""
         return step_folders(self._root)
 
     def latest(self) -> Path | None:
-        """The newest checkpoint."""
+        """Folder of the newest step checkpoint; ``None`` before there is one."""
         steps = self.steps()
         return steps[-1] if steps else None
 

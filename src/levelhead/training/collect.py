@@ -18,9 +18,8 @@ from levelhead.tasks.metering import JudgeUse, RewardTally
 from levelhead.text.codec import Codec
 from levelhead.training.answers import answer_metrics
 from levelhead.training.collected import Collected, together
-from levelhead.training.episode_clock import EpisodeClock
+from levelhead.training.episodes import EpisodeClock, SharedPlaces
 from levelhead.training.loop import EventLoop
-from levelhead.training.places import SharedPlaces
 from levelhead.training.ranks import Ranks
 
 T = TypeVar("T")
@@ -57,12 +56,12 @@ class Collector:
 
     @property
     def loop(self) -> EventLoop:
-        """Where coroutines are awaited."""
+        """The event loop of the run, on which its generator's and environments' coroutines are awaited."""
         return self._loop
 
     @property
     def generator(self) -> Generator:
-        """Samples completions."""
+        """What samples the completions: the local sampler, or the servers."""
         return self._generator
 
     @property
@@ -94,8 +93,8 @@ class Collector:
 
     def events(self, step: int) -> list[Event]:
         """What has happened to the tasks since the last call, dated ``step``."""
-        told = [event for task in self._tasks.values() for event in task.drain_events(step)]
-        return told + (self._generator.drain_events(step) if isinstance(self._generator, Remote) else [])
+        events = [event for task in self._tasks.values() for event in task.drain_events(step)]
+        return events + (self._generator.drain_events(step) if isinstance(self._generator, Remote) else [])
 
     def at_step(self, step: int, max_steps: int) -> None:
         """Tell the tasks that ``step`` of the stage's ``max_steps`` steps are done."""
@@ -250,7 +249,9 @@ class Collector:
             Group(
                 prompt,
                 tuple(
-                    self._rollout(prompt, rolling.completions).scored(rolling.score)
+                    replace(self._rollout(prompt, rolling.completions), turn_rewards=rolling.turn_rewards).scored(
+                        rolling.score
+                    )
                     for rolling in members
                     if rolling.score is not None
                 ),
@@ -271,6 +272,7 @@ class Collector:
                     completion = await self._generator.generate(Request(context, 0, controls, seed, rolling.place))
                 rolling.completions.append(completion)
                 step = await rolling.episode.act(self._codec.decode(completion.turn.completion_ids, context.chat))
+                rolling.rewards.append(step.reward)
             except EpisodeLostError:
                 await rolling.lost()
                 continue
@@ -294,6 +296,7 @@ class _Rolling:
     place: int = 0
     episode: Episode | None = None
     completions: list[Completion] = field(default_factory=list)
+    rewards: list[float | None] = field(default_factory=list)
     score: Score | None = None
     over: bool = False
     redraws: int = 0
@@ -303,11 +306,17 @@ class _Rolling:
         """What the random numbers of its next turn are named by."""
         return f"{self.prompt.id}#{self.index}.{self.redraws}@{len(self.completions)}"
 
+    @property
+    def turn_rewards(self) -> tuple[float, ...]:
+        """What each turn earned; empty where the environment has said so of none."""
+        said = any(reward is not None for reward in self.rewards)
+        return tuple(reward or 0.0 for reward in self.rewards) if said else ()
+
     async def lost(self) -> None:
         """Start over after the environment broke, a bounded number of times."""
         if self.episode is not None:
             await self.episode.close()
-        self.episode, self.completions = None, []
+        self.episode, self.completions, self.rewards = None, [], []
         self.redraws += 1
         self.over = self.redraws > REDRAWS
 

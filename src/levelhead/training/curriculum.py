@@ -73,7 +73,7 @@ class Evidence:
         return [float(self.wins[index]), float(self.tries[index]), float(self.seen[index])]
 
     def load(self, index: int, row: Sequence[float]) -> None:
-        """Restore one arm."""
+        """Restore one arm from :meth:`row`: successes, tries and the step of the newest."""
         self.wins[index], self.tries[index], self.seen[index] = row
 
 

@@ -5,49 +5,60 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from levelhead.message import Message, joined
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy
 from levelhead.policy.sharding import full
 from levelhead.records import Event, Prompt
-from levelhead.training import entries
 from levelhead.training.items import content
 from levelhead.training.optim import Updater
+from levelhead.training.step_result import Trainer
 
-PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "weights": ("the trained weights", ("model.dtype", "model.device")),
-    "frozen": ("weights that are not trained", ("model.dtype", "model.device", "model.attention")),
-    "reference": ("the reference policy", ("model.dtype", "model.device")),
-    "optimizer": ("the optimizer's moments and step counts", ("model.dtype",)),
-    "schedule": ("the place in the learning rate's schedule", ("*.steps", "*.updates_per_batch", "*.epochs")),
-    "prompts": ("the prompts of the next batch", ("tasks*", "*.batch_size", "*.group_size", "grpo.curriculum*")),
-    "seed": ("the seed of the next draws", ()),
-    "sampling": ("the sampling controls of the next step", ("grpo.sampling*", "grpo.steps")),
-    "generator": ("the generator of the gradient merge", ("grpo.merge*",)),
-    "on_the_way": (
-        "groups on their way, coefficients, running statistics or the guard's state",
-        ("grpo*", "tasks*", "guard*", "model*"),
+K = 8
+"""Entries of each tensor that are read."""
+_ANYTHING = ("grpo*", "tasks*", "guard*", "model*")
+PARTS: Mapping[str, tuple[Message, tuple[str, ...]]] = {
+    "weights": (Message("the trained weights", "训练的权重"), ("model.dtype", "model.device")),
+    "frozen": (
+        Message("weights that are not trained", "不训练的权重"),
+        ("model.dtype", "model.device", "model.attention"),
     ),
-    "statistics": ("coefficients, running statistics or the guard's state", ("grpo*", "tasks*", "guard*", "model*")),
+    "reference": (Message("the reference policy", "参考模型"), ("model.dtype", "model.device")),
+    "optimizer": (Message("the optimizer's moments and step counts", "优化器的动量和步数"), ("model.dtype",)),
+    "schedule": (
+        Message("the place in the learning rate's schedule", "学习率计划中的位置"),
+        ("*.steps", "*.updates_per_batch", "*.epochs"),
+    ),
+    "prompts": (
+        Message("the prompts of the next batch", "下一批的题目"),
+        ("tasks*", "*.batch_size", "*.group_size", "grpo.curriculum*"),
+    ),
+    "seed": (Message("the seed of the next samples", "下一次采样的种子"), ()),
+    "sampling": (
+        Message("the sampling controls of the next step", "下一步的采样设置"),
+        ("grpo.sampling*", "grpo.steps"),
+    ),
+    "generator": (Message("the generator of the gradient merge", "梯度合并的随机数发生器"), ("grpo.merge*",)),
+    "on_the_way": (
+        Message(
+            "groups on their way, coefficients, running statistics or the guard's state",
+            "正在采样的组、系数、运行统计量或守护的状态",
+        ),
+        _ANYTHING,
+    ),
+    "statistics": (
+        Message("coefficients, running statistics or the guard's state", "系数、运行统计量或守护的状态"),
+        _ANYTHING,
+    ),
 }
 """Parts of a digest: what each is called, and keys of the recipe that may change it when a run goes on."""
 
 
-class Trainer(Protocol):
-    """What a digest is made of, apart from the policy."""
-
-    updater: Updater
-
-    def upcoming(self) -> list[Prompt]:
-        """The prompts of the next step."""
-        ...
-
-    def begins(self, step: int) -> dict[str, Any]:
-        """What else a step begins with, as JSON."""
-        ...
+DIFFERS = Message("the run does not go on as it was left: other are {parts}", "继续后的训练与中断时不同：{parts}")
 
 
 def digest(policy: Policy, updater: Updater, prompts: Sequence[Prompt], rest: Mapping[str, Any]) -> dict[str, str]:
@@ -100,7 +111,7 @@ def compare(then: Mapping[str, str], now: Mapping[str, str], touched: Callable[.
     parts = [name for name in parts if not (PARTS[name][1] and touched(*PARTS[name][1]))]
     if not parts:
         return []
-    text = f"the run does not go on as it was left: other are {'; '.join(PARTS[name][0] for name in parts)}"
+    text = DIFFERS(parts=joined([PARTS[name][0]() for name in parts], "; ", "；"))
     return [Event(step, "resume-differs", "critical", text, "warn", {"parts": parts})]
 
 
@@ -111,11 +122,13 @@ def _tensors(named: Sequence[tuple[str, Tensor]]) -> str:
         return ""
     rows = torch.cat([_read(full(tensor)) for _, tensor in nonempty])  # one whole tensor at a time
     shapes = json.dumps([[name, list(tensor.shape)] for name, tensor in nonempty])
-    return _hash([shapes, hashlib.blake2b(rows.to(torch.float32).numpy().tobytes(), digest_size=8).hexdigest()])
+    return _hash([shapes, hashlib.blake2b(rows.numpy().tobytes(), digest_size=8).hexdigest()])
 
 
 def _read(tensor: Tensor) -> Tensor:
-    return entries.read([tensor], [entries.spread(tensor)])
+    """Entries spread evenly over a tensor, shape (K,), float32 on the CPU; one may repeat in a small tensor."""
+    places = torch.linspace(0, tensor.numel() - 1, K, dtype=torch.float64).round().to(torch.int64)
+    return tensor.detach().reshape(-1)[places.to(tensor.device)].float().cpu()
 
 
 def _hash(value: object) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from levelhead import metrics as metric
 from levelhead.diagnosis.verdict import judge, short
+from levelhead.message import Message, Phrase, joined
 from levelhead.metrics import held_out
 from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import Faithfulness, Function, Workflow
@@ -20,18 +21,40 @@ from levelhead.tasks.marking import scorer
 from levelhead.tasks.metering import use_metrics
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import Baselines, TaskResult, evaluate
-from levelhead.training.fidelity import sampled_otherwise
+from levelhead.training.fidelity import OTHERWISE, sampled_otherwise
 from levelhead.training.loop import EventLoop
 from levelhead.training.prepare import Setup, name_of
 from levelhead.training.rundir import RunDir
 from levelhead.training.shortcuts import shortcut
 from levelhead.training.trackers import Trackers
-from levelhead.training.unrated import unrated_events
+from levelhead.training.unrated import SOME_EVALUATED, unrated_events
 
 FEWEST = 16
 """Items below which the standard error of a gap says too little to warn of it."""
 CONSTANT = "constant-answer"
 """Code of the event that a constant answer scores more than the policy that the reinforcement stage starts from."""
+BEATS = Message(
+    "{task}: a policy that always answers {answer} scores {constant:+.2f}, yours {score:+.2f}: GRPO will find it. "
+    "{ways}",
+    "{task}：一律回答 {answer} 的策略得 {constant:+.2f}，你的策略得 {score:+.2f}：GRPO 会学成那样。{ways}",
+)
+SHORTCUT = Message(
+    "{task}: {share:.0%} of the held-out answers with full marks are paid without being right ({kind}), such as "
+    "{answer}",
+    "{task}：得满分的留出题回答中有 {share:.0%} 并不正确却得了分（{kind}），例如 {answer}",
+)
+LONGER = Message("Train longer before (sft.steps above {steps})", "请先多训练一些（sft.steps 大于 {steps}）")
+TEACH = Message("Teach it first (sft.steps)", "请先用示范数据教会它（sft.steps）")
+BALANCE = Message("weigh strata alike (tasks[].balance: true)", "让各分层同等计权（tasks[].balance: true）")
+WITHHOLD = Message(
+    "withhold fewer answers (tasks[].unanswerable below {share:g})",
+    "减少无法回答的题（tasks[].unanswerable 小于 {share:g}）",
+)
+PAY_LESS = Message(
+    "pay less for what a constant answer gets (tasks[].reward_weights)",
+    "降低固定回答能得的分（tasks[].reward_weights）",
+)
+WORTH = Message("change what an answer is worth (tasks[].reward)", "改变回答的分值（tasks[].reward）")
 
 
 class Evaluator:
@@ -106,22 +129,17 @@ class Evaluator:
         before a reinforcement stage, constant answers that beat the policy.
         """
         recipe, events = self._setup.recipe, []
-        events += unrated_events(step, {name: result.tally for name, result in results.items()}, " of an evaluation")
+        events += unrated_events(step, {name: result.tally for name, result in results.items()}, SOME_EVALUATED)
         for name, result in results.items():
             if how := sampled_otherwise(self._setup.policy, result.groups, recipe.eval.sampling):
-                asked = recipe.eval.sampling.temperature
-                text = (
-                    f"{name}: held-out answers are to be sampled at temperature {asked:g}, and are not: {how}; scores "
-                    "of evaluations are those of another policy"
-                )
-                evidence = {"task": name, "temperature": asked}
+                evidence = {"task": name, "temperature": recipe.eval.sampling.temperature}
+                text = OTHERWISE(**evidence, how=how)
                 events.append(Event(step, "evaluated-otherwise", "critical", text, "warn", evidence))
             if result.shortcut is not None:
-                text = (
-                    f"{name}: {result.shortcut.share:.0%} of the held-out answers with full marks are paid without "
-                    f"being right ({result.shortcut.kind}), such as {short(result.shortcut.answer)}"
-                )
-                evidence = {"task": name, "shortcut": result.shortcut.to_json()}
+                cut = result.shortcut
+                answer = Phrase(short(cut.answer), short(cut.answer, "zh"))
+                text = SHORTCUT(task=name, share=cut.share, kind=cut.kind, answer=answer)
+                evidence = {"task": name, "shortcut": cut.to_json()}
                 events.append(Event(step, "reward-hacking", "warning", text, "warn", evidence))
         return [*events, *(self._constant_events(results, step) if before_grpo else ())]
 
@@ -140,9 +158,12 @@ class Evaluator:
             fair = result.balanced.score - result.over_constant.balanced.score
             if not leaves_much(min(constant.score, fair), perfect, empty):
                 continue
-            text = (
-                f"{name}: a policy that always answers {short(result.constant.answer)} scores {constant.score:+.2f}, "
-                f"yours {result.score:+.2f}: GRPO will find it. {ways_out(self._setup.recipe, name)}"
+            text = BEATS(
+                task=name,
+                answer=Phrase(short(result.constant.answer), short(result.constant.answer, "zh")),
+                constant=constant.score,
+                score=result.score,
+                ways=ways_out(self._setup.recipe, name),
             )
             evidence = {
                 "task": name,
@@ -201,15 +222,14 @@ def summary(
     return summary
 
 
-def ways_out(recipe: Recipe, name: str) -> str:
+def ways_out(recipe: Recipe, name: str) -> Phrase:
     """Return what to change so that reading pays before a constant answer does, as keys of the recipe."""
     (section,) = (task for task in recipe.tasks if name_of(task) == name)
-    sft = f"train longer before (sft.steps above {recipe.sft.steps})" if recipe.sft else "teach it first (sft.steps)"
-    ways = [sft, "weigh strata alike (tasks[].balance: true)"]
+    ways = [LONGER(steps=recipe.sft.steps) if recipe.sft else TEACH(), BALANCE()]
     if isinstance(section, Faithfulness) and section.unanswerable > 0:
-        ways.append(f"withhold fewer answers (tasks[].unanswerable below {section.unanswerable:g})")
+        ways.append(WITHHOLD(share=section.unanswerable))
     if isinstance(section, Function):
-        ways.append("pay less for what a constant answer gets (tasks[].reward_weights)")
+        ways.append(PAY_LESS())
     if isinstance(section, Workflow):
-        ways.append("change what an answer is worth (tasks[].reward)")
-    return f"{', or '.join(ways)[0].upper()}{', or '.join(ways)[1:]}."
+        ways.append(WORTH())
+    return joined(ways, ", or ", "，或") + Phrase(".", "。")

@@ -15,6 +15,7 @@ from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import LOUD, notice, printable
 from levelhead.diagnosis.remedies import remedies, settings_text
 from levelhead.errors import EngineError, RewardError
+from levelhead.message import Message
 from levelhead.records import Event
 from levelhead.terminal import counted, say
 from levelhead.terminal.console import SafeConsole
@@ -30,6 +31,14 @@ REWARDS = "rewards"
 FAILED = "failed"
 """Code of the event of a run that any other error ended."""
 INTERRUPTED = "interrupted"
+SAVED = Message(
+    "interrupted and saved after step {step}; --resume goes on from there",
+    "第 {step} 步之后被中断并已保存；用 --resume 可从那里继续",
+)
+BROKEN_OFF = Message(
+    "interrupted in the middle of a step; --resume goes on from the newest checkpoint",
+    "在一步中途被中断；用 --resume 可从最新的检查点继续",
+)
 
 _COLOURS = {"critical": "bold red", "warning": "yellow"}
 
@@ -122,7 +131,7 @@ class EventLog:
 
     def interrupted(self, state: State) -> None:
         """Write that the run was asked to stop, and did."""
-        text = f"interrupted and saved after step {state.step}; --resume goes on from there"
+        text = SAVED(step=state.step)
         self.write([Event(state.step, INTERRUPTED, "info", text, "stop", {"stage": state.stage})])
 
     def _tell(self, event: Event) -> None:
@@ -155,8 +164,7 @@ def _end(state: State, error: BaseException) -> Event:
     kind = type(error).__name__
     evidence = {"stage": state.stage, "error": kind}
     if isinstance(error, KeyboardInterrupt):
-        text = "interrupted in the middle of a step; --resume goes on from the newest checkpoint"
-        return Event(state.step, INTERRUPTED, "info", text, "stop", evidence)
+        return Event(state.step, INTERRUPTED, "info", BROKEN_OFF(), "stop", evidence)
     if isinstance(error, RewardError):
         return Event(state.step, REWARDS, "critical", str(error), "stop", {**evidence, "cause": error.cause})
     if isinstance(error, EngineError):

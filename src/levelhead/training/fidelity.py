@@ -14,13 +14,16 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from levelhead.message import Message, Phrase
 from levelhead.objective.numerics import local
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import Event, Group, Turn
+from levelhead.records import Decision, Event, Group, Turn
 from levelhead.tasks.base import Task
 from levelhead.training.collected import Collected
 from levelhead.training.recompute import distorts
+from levelhead.training.step_result import Update
+from levelhead.training.watcher import Watcher
 
 ANSWERS, TOKENS = 6, 2048
 """Held-out answers that are scored again, and the longest of them with its prompt."""
@@ -30,11 +33,43 @@ DEVIATIONS = 7.0
 """Standard deviations by which answers are more or less surprising than the policy's entropy says."""
 LOOKED_AT = 8
 """Entries of each weight that are compared, spread over it."""
+UNLIKELY = Message(
+    "token {at} of an answer has a probability of {taken:.2g}, and the likeliest has {best:.2g}",
+    "某个回答的第 {at} 个 token 概率为 {taken:.2g}，而最可能的 token 概率为 {best:.2g}",
+)
+MORE = Message(
+    "answers are more surprising than chance allows ({deviations:+.0f} deviations)",
+    "回答比偶然所允许的更出人意料（{deviations:+.0f} 个标准差）",
+)
+LESS = Message(
+    "answers are less surprising than chance allows ({deviations:+.0f} deviations)",
+    "回答比偶然所允许的更不出人意料（{deviations:+.0f} 个标准差）",
+)
+OTHERWISE = Message(
+    "{task}: held-out answers are to be sampled at temperature {temperature:g}, and are not: {how}; scores of "
+    "evaluations are those of another policy",
+    "{task}：留出题的回答应以温度 {temperature:g} 采样，实际并非如此：{how}；评测得分属于另一个策略",
+)
+SAVED = Message(
+    "checkpoint {checkpoint}: {count} weights, such as {first}, are not on disk as they are in memory: what was "
+    "evaluated is not what is saved",
+    "检查点 {checkpoint}：有 {count} 个权重（如 {first}）在磁盘上与内存中不同：评测的并不是所保存的",
+)
+MOVED = Message(
+    "{count} weights, such as {first}, are not as the last step left them: something between two steps changed them "
+    "(a cast, a merge, code of a reward)",
+    "有 {count} 个权重（如 {first}）与上一步结束时不同：两步之间有什么改动了它们（类型转换、合并或奖励代码）",
+)
+OUTSIDE = Message(
+    "{task}: a reward of {reward:.4g} lies outside of the declared {low:g} to {high:g}; correct the reward, or "
+    "tasks[].reward_range",
+    "{task}：奖励 {reward:.4g} 超出所声明的范围 {low:g} 到 {high:g}；请更正奖励或 tasks[].reward_range",
+)
 
 
 @torch.no_grad()
-def sampled_otherwise(policy: Policy, groups: Sequence[Group], controls: Sampling) -> str:
-    """Return how some answers differ from what their sampling controls ask for; empty where they do not.
+def sampled_otherwise(policy: Policy, groups: Sequence[Group], controls: Sampling) -> Phrase | None:
+    """Return how some answers differ from what their sampling controls ask for; ``None`` where they do not.
 
     At temperature 0 each token must be the likeliest one. At others the surprise of the tokens, minus log-probability,
     must be the entropy of their distributions on average. With penalties or a truncated distribution nothing is said.
@@ -46,7 +81,7 @@ def sampled_otherwise(policy: Policy, groups: Sequence[Group], controls: Samplin
     """
     greedy = controls.temperature == 0
     if policy.total is not None or distorts(controls.model_copy(update=_UNCUT) if greedy else controls):
-        return ""
+        return None
     turns = [turn for group in groups for rollout in group.rollouts for turn in rollout.turns]
     turns = sorted((turn for turn in turns if turn.completion_ids), key=_size)[:ANSWERS]
     surprise = variance = 0.0
@@ -57,17 +92,15 @@ def sampled_otherwise(policy: Policy, groups: Sequence[Group], controls: Samplin
         if greedy and float(gap_t.max()) > NATS:
             at = int(gap_t.argmax())
             taken, best = float(logp_t[at].exp()), float(logp_tv[at].max().exp())
-            return f"token {at + 1} of an answer has a probability of {taken:.2g}, and the likeliest has {best:.2g}"
+            return UNLIKELY(at=at + 1, taken=taken, best=best)
         p_tv = logp_tv.exp()
         entropy_t = -(p_tv * logp_tv).nan_to_num().sum(-1)
         surprise += float((-logp_t - entropy_t).sum())
         variance += float(((p_tv * logp_tv**2).nan_to_num().sum(-1) - entropy_t**2).clamp(min=0).sum())
     deviations = surprise / math.sqrt(variance) if variance > 1e-6 else 0.0
     if greedy or abs(deviations) <= DEVIATIONS:
-        return ""
-    return (
-        f"answers are {'more' if surprise > 0 else 'less'} surprising than chance allows ({deviations:+.0f} deviations)"
-    )
+        return None
+    return (MORE if surprise > 0 else LESS)(deviations=deviations)
 
 
 _UNCUT = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -120,8 +153,8 @@ def _differ(saved: Tensor, own: Tensor) -> bool:
     return not torch.equal(saved, own.cpu().to(own.dtype)) or saved.dtype != own.dtype
 
 
-class HeldWeights:
-    """Whether weights stay as a step left them until the next step changes them.
+class HeldWeights(Watcher):
+    """Reports weights that are not as a step left them when the next step changes them.
 
     Args:
         policy: Whose weights, the frozen ones among them.
@@ -131,12 +164,18 @@ class HeldWeights:
         self._policy = policy
         self._left: list[Tensor] | None = None
 
-    def note(self) -> None:
+    def before(self, update: Update) -> Iterable[Decision]:
+        """Compare a few entries of each weight, before the first update of a step."""
+        if not update.later and (names := self._moved()):
+            text, evidence = MOVED(count=len(names), first=names[0]), {"weights": len(names), "first": names[0]}
+            yield Decision("warn", Event(update.step, "weights-moved", "critical", text, "warn", evidence))
+
+    def ended(self) -> None:
         """Remember a few entries of each weight."""
         self._left = [entries for _, entries in self._entries()]
 
-    def moved(self) -> list[str]:
-        """Return the names of the weights that differ from those noted."""
+    def _moved(self) -> list[str]:
+        """Names of the weights that differ from those that are remembered."""
         if self._left is None:
             return []
         names, now = zip(*self._entries(), strict=True)
@@ -153,24 +192,12 @@ def saved_events(step: int, checkpoint: str, names: Sequence[str]) -> list[Event
     """Return the event of a checkpoint that holds some weights otherwise than memory; none where it holds all."""
     if not names:
         return []
-    text = (
-        f"checkpoint {checkpoint}: {len(names)} weights, such as {names[0]}, are not on disk as they are in memory: "
-        "what was evaluated is not what is saved"
-    )
+    text = SAVED(checkpoint=checkpoint, count=len(names), first=names[0])
     evidence = {"checkpoint": checkpoint, "weights": len(names), "first": names[0]}
     return [Event(step, "saved-otherwise", "critical", text, "warn", evidence)]
 
 
-def moved_event(step: int, names: Sequence[str]) -> Event:
-    """Return the event of weights that have changed since the last step ended."""
-    text = (
-        f"{len(names)} weights, such as {names[0]}, are not as the last step left them: something between two steps "
-        "changed them (a cast, a merge, code of a reward)"
-    )
-    return Event(step, "weights-moved", "critical", text, "warn", {"weights": len(names), "first": names[0]})
-
-
-class DeclaredRewards:
+class DeclaredRewards(Watcher):
     """Reports rewards outside of what a task declares.
 
     Args:
@@ -193,9 +220,6 @@ class DeclaredRewards:
             slack = 1e-6 * max(1.0, high - low)
             outside = [total for total in totals if not low - slack <= total <= high + slack]
             if outside:
-                text = (
-                    f"{name}: a reward of {outside[0]:.4g} lies outside of the declared {low:g} to {high:g}; correct "
-                    "the reward, or tasks[].reward_range"
-                )
                 evidence = {"task": name, "reward": outside[0], "low": low, "high": high}
+                text = OUTSIDE(**evidence)
                 yield Event(step, "reward-out-of-range", "warning", text, "warn", evidence)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from levelhead.message import Message
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.records import Event, Prompt
@@ -19,6 +20,14 @@ from levelhead.tasks.base import SingleTurnTask, Split
 from levelhead.training.prepare import Setup
 
 Floats = NDArray[np.float64]
+BY_HEART = Message(
+    "{task}: after SFT perfect answers to training prompts fit their own prompts (p = {train:.1g}), those to held-out "
+    "prompts fit their own no better than others (p = {held_out:.2g}): the demonstrations have been learnt by heart. "
+    "Either the answers belong to other prompts, or the policy does not read yet; look at some rows",
+    "{task}：SFT 之后，训练题的标准答案与自己的题相配（p = {train:.1g}），"
+    "留出题的标准答案与自己的题却不比与别的题更相配（p = {held_out:.2g}）：示范被背了下来。"
+    "要么答案与题目错位，要么策略还不会读题；请查看几行数据",
+)
 
 BELONG = 0.01
 """p-value from which answers fit their own prompts better than others'."""
@@ -116,12 +125,7 @@ def heart_event(name: str, train: Fit, held_out: Fit, step: int) -> Event | None
     """Return the event of one task, by the fits of its training rows and of its held-out rows."""
     if train.p > BELONG or held_out.p <= UNRELATED:
         return None
-    text = (
-        f"{name}: after SFT perfect answers to training prompts fit their own prompts (p = {train.p:.1g}), those to "
-        f"held-out prompts fit their own no better than others (p = {held_out.p:.2g}): the demonstrations have been "
-        "learnt by heart. Either the answers belong to other prompts, or the policy does not read yet; look at some "
-        "rows"
-    )
+    text = BY_HEART(task=name, train=train.p, held_out=held_out.p)
     evidence = {
         "task": name,
         "p_train": train.p,

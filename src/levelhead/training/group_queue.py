@@ -21,21 +21,17 @@ from statistics import fmean
 from typing import Any
 
 from levelhead import metrics as metric
-from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
-from levelhead.recipe.training import Grpo
 from levelhead.records import Event, Group, Prompt
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Capabilities
 from levelhead.tasks.metering import JudgeUse, merge, use_metrics
 from levelhead.training.batch_report import describe, fill
-from levelhead.training.collect import Collector, rollout_seed
+from levelhead.training.collect import rollout_seed
 from levelhead.training.collected import Collected
 from levelhead.training.curriculum import has_contrast
 from levelhead.training.group_sampler import GroupSampler, SamplingSetup, oldest_version
-from levelhead.training.pending_group import PendingGroup, PromptPosition, Take, read_line, write_line
-from levelhead.training.ranks import Ranks
-from levelhead.training.stream import Stream
+from levelhead.training.pending_group import PendingGroup, Take, read_line, write_line
 
 
 class GroupQueue:
@@ -217,8 +213,8 @@ class GroupQueue:
         self._planned = max(self._planned, step - 1)
         while len(self._line) < groups and (self._planned < self._config.steps or controls is not None):
             self._planned += 1
-            given = controls if controls is not None else self._controls(self._planned)
-            self._line += self._take(wanted, self._planned, given)
+            sampling = controls if controls is not None else self._controls(self._planned)
+            self._line += self._take(wanted, self._planned, sampling)
         self._sampler.begin(self._line)
 
     def _take(self, n: int, batch: int, controls: Sampling, again: int = 0) -> list[PendingGroup]:
@@ -323,15 +319,20 @@ class GroupQueue:
         return self._collector.drain_use()
 
 
-def in_step(stream: Stream, collector: Collector, config: Grpo, seed: int, policy: Policy) -> GroupQueue:
-    """Return the queue of one process that samples nothing ahead.
+class PromptPosition:
+    """The position in the prompts before the first group that has not been handed out, for a checkpoint.
 
     Args:
-        stream: Chooses prompts.
-        collector: Samples and scores rollouts.
-        config: The ``grpo`` section.
-        seed: Seed of all sampling.
-        policy: What is trained.
+        queue: Whose position it is.
     """
-    config = config.model_copy(update={"ahead": 0})
-    return GroupQueue(SamplingSetup(stream, collector, config, seed, policy, lambda _: config.sampling, Ranks()))
+
+    def __init__(self, queue: GroupQueue) -> None:
+        self._queue = queue
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position, as JSON."""
+        return self._queue.unread_position()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to a position that :meth:`state_dict` gave."""
+        self._queue.go_to(state)

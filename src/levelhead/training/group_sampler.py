@@ -18,8 +18,8 @@ from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.metering import own_account
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected, together
+from levelhead.training.episodes import Room, SharedPlaces
 from levelhead.training.pending_group import PendingGroup, called_off
-from levelhead.training.places import Room, SharedPlaces
 from levelhead.training.ranks import Ranks
 from levelhead.training.stream import Stream
 from levelhead.training.weight_copies import SharedLane, WeightCopies, WeightCopy
@@ -158,13 +158,13 @@ class GroupSampler:
             for future in futures:
                 with self._giving_up():
                     self._loop.wait(future)
-            found = {group.number: group.result() for group in own}
-            return found, [future.result() for future in futures]
+            own_groups = {group.number: group.result() for group in own}
+            return own_groups, [future.result() for future in futures]
 
         parts = self._ranks.agreed(mine)
-        by_number = {number: group for found, _ in parts for number, group in found.items()}
-        found = [by_number[group.number] for group in groups]
-        return together([cost for _, costs in parts for cost in costs], found), found
+        by_number = {number: group for in_order, _ in parts for number, group in in_order.items()}
+        in_order = [by_number[group.number] for group in groups]
+        return together([cost for _, costs in parts for cost in costs], in_order), in_order
 
     def finished(self, groups: Sequence[PendingGroup]) -> dict[int, int]:
         """The oldest weights of each group of this process that is finished, by its number."""

@@ -30,23 +30,24 @@ from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample, deal_minibatches, make_batch
 from levelhead.training.collect import Collector, rollout_seed
 from levelhead.training.collected import Collected
+from levelhead.training.fidelity import HeldWeights
 from levelhead.training.group_queue import GroupQueue
 from levelhead.training.group_sampler import SamplingSetup
-from levelhead.training.merging import make_merger, switch_events
 from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater, lost_gradient
-from levelhead.training.passes import accumulate
-from levelhead.training.plan import Plan
+from levelhead.training.passes import accumulate, make_merger, switch_events
 from levelhead.training.ranks import Ranks
 from levelhead.training.recompute import Scores, distorts, needs_scores, recompute_logprobs, with_own_logprobs
 from levelhead.training.signs import SignAudits
 from levelhead.training.stateful import Stateful
-from levelhead.training.step_result import NO_METRICS, StepResult, UpdateResult, over_updates, step_timings
+from levelhead.training.step_result import NO_METRICS, StepResult, Update, over_updates, step_timings
 from levelhead.training.stream import Stream
+from levelhead.training.trust_region import TrustRegion, find_guard
 from levelhead.training.unrated import CODE as UNRATED
 from levelhead.training.unrated import UnratedWatch
 from levelhead.training.update_metrics import UpdateMetrics, summarise
-from levelhead.training.watch import BatchObserver, BatchWatch, Watch
+from levelhead.training.watch import BatchWatch, Watch
+from levelhead.training.watcher import Shown
 
 
 class GrpoTrainer:
@@ -85,11 +86,8 @@ class GrpoTrainer:
         self.policy.version = updater.done
         self.estimator = estimator or AdvantageEstimator(config, {})
         self.merger = make_merger(policy, config, seed, tuple(objective.coefficients.kl), self.ranks)
-        self.audits = SignAudits(policy, objective, config, self.merger, self.ranks)
         self.unrated = UnratedWatch()
-        batch_watches: list[BatchObserver] = [self.unrated, *([batch_watch] if batch_watch else [])]
-        tokens = config.tokens_per_microbatch
-        self.watch = Watch(policy, updater, objective.coefficients, observers, batch_watches, tokens, self.ranks)
+        self.watch = self._watched_by(observers, batch_watch or BatchWatch())
         setup = SamplingSetup(
             stream, collector, config, seed, policy, self._controls, self.ranks, keeps=self.watch.keeps_weights
         )
@@ -113,18 +111,27 @@ class GrpoTrainer:
         # The old policy is the current one, unless older weights sampled and no correction leads from them to it.
         current_is_old = not rollouts.behind or self.config.loss.importance is not None
         top_entropy = self.config.loss.top_entropy
-        batch = make_batch(rollouts.groups, group_advantages, scores, top_entropy, recomputed=current_is_old)
+        batch = make_batch(
+            rollouts.groups,
+            group_advantages,
+            scores,
+            top_entropy,
+            recomputed=current_is_old,
+            sum_turns=self.config.loss.turns == "sum",
+        )
 
         # Take one optimizer step a mini-batch.
         self.objective.references.clear()
         minibatches = deal_minibatches(batch, self.config, step, self.seed)
-        updates: list[UpdateResult] = []
+        updates: list[Update] = []
         for i, samples in enumerate(minibatches):
-            plan, update = self._gradient(step, samples, i, rollouts, on_policy=current_is_old and i == 0)
-            if not plan.samples:  # every group is solved or failed by all its rollouts: there is nothing to learn
+            update = self._gradient(step, samples, i, rollouts, on_policy=current_is_old and i == 0)
+            if update.plan.samples and self.watch.before(update):
+                self.updater.step()
+                self.watch.after(update)
+                update.values |= self.updater.visible
+            else:  # skipped, or every group is solved or failed by all its rollouts: there is nothing to learn
                 self.updater.clear()
-            elif self.watch.before(step, update):
-                self.watch.take(step, plan, update, later=i > 0)
             updates.append(update)
             if self.watch.spent:
                 self.updater.leave_out(len(minibatches) - len(updates))
@@ -136,33 +143,29 @@ class GrpoTrainer:
         seconds = step_timings(rollouts, waited, time.perf_counter() - start, ahead=self.config.ahead > 0)
         values |= logged_metrics(rollouts.tallies, {*values, *seconds, *NO_METRICS})
         events += [event for update in updates for event in update.events]
-        # Times differ from process to process: all observers see those of the first, and decide alike.
+        # Times differ from process to process: all watchers see those of the first, and decide alike.
         record = self.ranks.gathered(StepRecord(step, "grpo", values, seconds))[0]
-        seen, stop, went_back = self.watch.after(record)
+        seen, stop, went_back = self.watch.recorded(record, rollouts.sampler_weights)
         if went_back:
             self.queue.forget()
-        self.watch.keep(rollouts.sampler_weights)
         self.policy.version = self.updater.done
         stop |= any(u.stop for u in updates) or any(e.action == "stop" and e.code == UNRATED for e in events)
         return StepResult(record, rollouts.groups, batch.advantages, [*events, *seen], stop)
 
     def _gradient(
         self, step: int, samples: Sequence[Sample], index: int, rollouts: Collected, *, on_policy: bool
-    ) -> tuple[Plan, UpdateResult]:
-        """Leave the merged, clipped gradient of an update in ``p.grad``; returns its plan and what it looks like."""
+    ) -> Update:
+        """Leave the merged, clipped gradient of an update in ``p.grad``; none where it has nothing to compute."""
         seed = derive(self.seed, "update", step, index)
         temperature, behind = rollouts.temperature, rollouts.behind > 0
         plan = self.objective.plan(samples, temperature=temperature, on_policy=on_policy, seed=seed, behind=behind)
-        update = UpdateResult(
-            {metric.LOSS: 0.0, metric.GRAD_NORM: 0.0, metric.LEARNING_RATE: self.updater.learning_rate}
-        )
+        values = {metric.LOSS: 0.0, metric.GRAD_NORM: 0.0, metric.LEARNING_RATE: self.updater.learning_rate}
+        update = Update(step, plan, seed, index > 0, values)
         if not plan.samples:
-            return plan, update
-        values = update.values
-        audit = self.audits.begin(plan, self.updater.done, seed)
-        metrics = UpdateMetrics()
-        tokens, auditor = self.config.tokens_per_microbatch, audit.auditor if audit else None
-        accumulate(self.policy, self.objective, plan, tokens, self.merger, metrics, auditor, self.ranks)
+            return update
+        self.watch.planned(update)
+        metrics, tokens = UpdateMetrics(), self.config.tokens_per_microbatch
+        accumulate(self.policy, self.objective, plan, tokens, self.merger, metrics, self.watch.terms, self.ranks)
         own_sums = metrics.read()
         broken = any(self.ranks.gathered(metrics.broken))
         merged = self.merger.finish()
@@ -172,11 +175,17 @@ class GrpoTrainer:
         if not math.isfinite(values[metric.GRAD_NORM]):
             update.events.append(lost_gradient(step, values))
             update.skipped = True
-        elif audit is not None:
-            audited, events = self.audits.finish(audit, step, self.updater)
-            values |= audited
-            update.events += events
-        return plan, update
+        return update
+
+    def _watched_by(self, observers: Sequence[Observer], batch_watch: BatchWatch) -> Watch:
+        """All who look on: at failed rewards, at batches, at signs; and the observers, of which a guard corrects."""
+        guard, tokens, region = find_guard(observers), self.config.tokens_per_microbatch, None
+        if guard is not None:
+            coefficients = self.objective.coefficients
+            region = TrustRegion(self.policy, self.updater, coefficients, guard, tokens, self.ranks)
+        audits = SignAudits(self.policy, self.objective, self.updater, self.config, self.merger, self.ranks)
+        shown = [region if region and observer is guard else Shown(observer) for observer in observers]
+        return Watch([self.unrated, batch_watch, audits, *shown, HeldWeights(self.policy)], region)
 
     def _scores(self, rollouts: Collected, controls: TrainSampling) -> Scores | None:
         """Score the batch before its first update, where an estimator or a mask must see all of its tokens.
@@ -202,6 +211,11 @@ class GrpoTrainer:
         return controls.model_copy(update={"temperature": controls.temperature * factor})
 
     @property
+    def position(self) -> Stateful:
+        """The position in the prompts, for a checkpoint."""
+        return self.queue.position
+
+    @property
     def _parts(self) -> dict[str, Stateful]:
         """What a checkpoint holds of the trainer besides weights and optimizer, by name."""
         parts: dict[str, Stateful] = {
@@ -211,7 +225,7 @@ class GrpoTrainer:
             "merger": self.merger,
             "batches": self.queue,
         }
-        region = self.watch.trust_region
+        region = self.watch.region
         return parts | ({"trust_region": region} if region else {})
 
     def state_dict(self) -> dict[str, Any]:
@@ -225,12 +239,12 @@ class GrpoTrainer:
                 part.load_state_dict(state[name])
 
     def upcoming(self) -> list[Prompt]:
-        """The prompts that the next step's batch is sampled from, before any gives way to others."""
+        """The prompts of the next step, before any gives way to others."""
         return self.queue.upcoming()
 
     def begins(self, step: int) -> dict[str, Any]:
         """What a step begins with besides weights, optimizer and prompts, as JSON, to tell whether a run goes on."""
-        region = self.watch.trust_region
+        region = self.watch.region
         statistics = {
             "coefficients": self.objective.coefficients.state_dict(),
             "moments": self.estimator.state_dict(),

@@ -1,4 +1,4 @@
-"""Observers of the items that are trained on: none is held out, and none comes again before its epoch is over."""
+"""Watchers of the items that are trained on: none is held out, and none comes again before its epoch is over."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from levelhead.message import Message
 from levelhead.records import Event, Prompt
 from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.training.collected import Collected
+from levelhead.training.watcher import Watcher
 
 COMPARED = 12
 """Items at the beginning of two epochs that are compared; in equal order by chance once in 12!, some 5e8."""
@@ -21,12 +23,17 @@ MOST = 1 << 20
 """Items of an epoch that are followed."""
 
 
-class HeldOutItems:
+class HeldOutItems(Watcher):
     """Reports an item that is trained on and asks what a held-out item asks, whatever its id.
 
     Args:
         tasks: By name.
     """
+
+    TRAINED = Message(
+        "item {item!r} of task {task} is trained on, and a held-out item asks the same",
+        "题目 {item!r}（任务 {task}）用于训练，而留出集中有一道题与它相同",
+    )
 
     def __init__(self, tasks: Mapping[str, Task]) -> None:
         self._tasks = tasks
@@ -45,12 +52,11 @@ class HeldOutItems:
                 self.hold(task.prompts("eval", 0))
         for prompt in rollouts.prompts:
             if _number(content(prompt)) in self._content:
-                text = f"item {prompt.id!r} of task {prompt.task} is trained on, and a held-out item asks the same"
                 evidence = {"task": prompt.task, "item": prompt.id}
-                yield Event(step, "held-out-trained", "critical", text, "warn", evidence)
+                yield Event(step, "held-out-trained", "critical", self.TRAINED(**evidence), "warn", evidence)
 
 
-class RepeatedItems:
+class RepeatedItems(Watcher):
     """Reports an item that is sampled again before every item of its task has been, and epochs of equal order.
 
     How many items a task has is counted when one comes again, and not before.
@@ -58,6 +64,17 @@ class RepeatedItems:
     Args:
         tasks: By name.
     """
+
+    AGAIN = Message(
+        "item {item!r} of task {task} is sampled for the second time in epoch {epoch}, after {seen} of its {items} "
+        "items",
+        "题目 {item!r}（任务 {task}）在第 {epoch} 个 epoch 里被重复抽取，此时只用了 {seen} 道题（共 {items} 道）",
+    )
+    SAME_ORDER = Message(
+        "epoch {epoch} of task {task} begins with the same {items} items in the same order as the epoch before: the "
+        "shuffle does not know the epoch",
+        "第 {epoch} 个 epoch（任务 {task}）开头的 {items} 道题与上一个 epoch 顺序相同：打乱顺序时没有用到 epoch",
+    )
 
     def __init__(self, tasks: Mapping[str, Task]) -> None:
         self._tasks = tasks
@@ -75,11 +92,8 @@ class RepeatedItems:
             if key in seen:
                 size, epoch = self._size(name), self._epochs.get(name, 0) + 1
                 if len(seen) < size:
-                    text = (
-                        f"item {prompt.id!r} of task {name} is sampled for the second time in epoch {epoch}, after "
-                        f"{len(seen)} of its {size} items"
-                    )
                     evidence = {"task": name, "item": prompt.id, "epoch": epoch, "items": size}
+                    text = self.AGAIN(**evidence, seen=len(seen))
                     yield Event(step, "item-repeated", "critical", text, "warn", evidence)
                 seen.clear()
                 self._epochs[name] = epoch
@@ -95,13 +109,8 @@ class RepeatedItems:
             return
         order.append(key)
         if len(order) == COMPARED and order == before and self._shuffles(name):
-            epoch = self._epochs[name] + 1
-            text = (
-                f"epoch {epoch} of task {name} begins with the same {COMPARED} items in the same order as the epoch "
-                "before: the shuffle does not know the epoch"
-            )
-            evidence = {"task": name, "epoch": epoch, "items": COMPARED}
-            yield Event(step, "order-repeated", "critical", text, "warn", evidence)
+            evidence = {"task": name, "epoch": self._epochs[name] + 1, "items": COMPARED}
+            yield Event(step, "order-repeated", "critical", self.SAME_ORDER(**evidence), "warn", evidence)
 
     def _shuffles(self, name: str) -> bool:
         """Whether a task's order depends on the seed."""

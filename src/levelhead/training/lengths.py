@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from levelhead.errors import InputError
+from levelhead.message import Message, Phrase
 from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.records import Event, Prompt
@@ -20,8 +21,16 @@ _WAY_OUT = (
     "tasks[].overlong to drop or truncate_left"
 )
 
-
 Kind = Literal["error", "drop", "truncate_left"]
+OVERLONG = Message(
+    "{count} of {all} prompts have no room in the context (of {room:,} tokens) and are {how}: {train} to train on, "
+    "{held_out} held out",
+    "{all} 道题中有 {count} 道在上下文（{room:,} 个 token）中放不下，已{how}：训练题 {train} 道，留出题 {held_out} 道",
+)
+HOW = {
+    "drop": Message("left out", "去掉"),
+    "truncate_left": Message("cut on the left", "从左侧截短"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +52,17 @@ class Overlong:
     room: int
 
     def __str__(self) -> str:
-        done = "left out" if self.kind == "drop" else "cut on the left"
-        return (
-            f"{self.train + self.eval} of {self.prompts} prompts have no room in the context (of {self.room:,} tokens) "
-            f"and are {done}: {self.train} to train on, {self.eval} held out"
-        )
+        return self.text()
+
+    def text(self) -> Phrase:
+        """Return what became of them, in words."""
+        numbers = {"all": self.prompts, "room": self.room, "train": self.train, "held_out": self.eval}
+        return OVERLONG(count=self.train + self.eval, how=HOW[self.kind](), **numbers)
 
     def event(self, task: str) -> Event:
-        """Return the event that tells of it."""
+        """Return the event that reports it."""
         evidence = {"task": task, "train": self.train, "held_out": self.eval, "prompts": self.prompts}
-        return Event(0, "overlong-prompts", "info", f"{task}: {self}", None, evidence)
+        return Event(0, "overlong-prompts", "info", Phrase(f"{task}: ", f"{task}：") + self.text(), None, evidence)
 
 
 def fit_prompts(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) -> dict[str, Overlong]:

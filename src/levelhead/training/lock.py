@@ -14,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.records import Event
 
 FILE = "run.lock"
@@ -22,6 +23,10 @@ GUARD = ".run.lock.held"
 """Name of the locked file beside it."""
 TAKEN_OVER = "lock-taken-over"
 """Code of the event that a run's folder was still marked by a process that is gone."""
+GONE = Message(
+    "the folder was still locked by process {pid} on {host}, since {since}, which is gone; its lock was taken over",
+    "文件夹仍被已不存在的进程 {pid}（主机 {host}，始于 {since}）锁定；已接管它的锁",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Holder:
 
     @classmethod
     def me(cls) -> Holder:
-        """Return this process."""
+        """Return this process, since now: what a lock's file says of who holds it."""
         return cls(os.getpid(), socket.gethostname(), datetime.now(UTC).isoformat(timespec="seconds"))
 
     def __str__(self) -> str:
@@ -74,7 +79,7 @@ class RunLock:
             self._path.write_text(json.dumps(asdict(Holder.me()), indent=1) + "\n", encoding="utf-8")
 
     def release(self) -> None:
-        """Let go."""
+        """Let another process take the lock, and remove the file that names this one; again, do nothing."""
         if self._lock.is_locked:
             self._path.unlink(missing_ok=True)
             self._lock.release()
@@ -84,8 +89,7 @@ class RunLock:
         if self.taken_from is None:
             return []
         gone = self.taken_from
-        text = f"the folder was still locked by {gone}, which is gone; its lock was taken over"
-        return [Event(0, TAKEN_OVER, "info", text, None, asdict(gone))]
+        return [Event(0, TAKEN_OVER, "info", GONE(**asdict(gone)), None, asdict(gone))]
 
 
 def refuse_held(folder: Path) -> None:

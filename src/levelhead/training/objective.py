@@ -18,9 +18,8 @@ from levelhead.recipe.task_weights import make_task_weights
 from levelhead.recipe.training import Grpo
 from levelhead.tasks.base import Task
 from levelhead.training.batch import Sample
-from levelhead.training.coefficients import Coefficients
+from levelhead.training.coefficients import Coefficients, WeightsInForce, facts_of
 from levelhead.training.plan import Plan, plan_update
-from levelhead.training.task_weights import WeightsInForce, facts_of
 from levelhead.training.terms import ForwardScores, TermConfig, build_terms, make_term_batch
 from levelhead.training.update_metrics import ROUNDING, Statistic, UpdateMetrics
 

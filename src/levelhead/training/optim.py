@@ -12,6 +12,7 @@ from torch.autograd.graph import increment_version
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.objective.numerics import local
 from levelhead.policy.rounding import some_entries, visible_change
 from levelhead.policy.sharding import full
@@ -23,6 +24,8 @@ NONFINITE = "nonfinite"
 
 MUON_MOMENTUM = 0.95
 """Decay of Muon's momentum."""
+
+NOT_FINITE = Message("the gradient is not finite; the update was skipped", "梯度不是有限值；已跳过这次更新")
 
 _SETTINGS = ("betas", "eps", "weight_decay")
 """What a saved optimizer state carries along of the recipe that it was made with."""
@@ -67,7 +70,7 @@ class Updater:
         return self.optimizer.parts if isinstance(self.optimizer, MuonWithAdamW) else (self.optimizer,)
 
     @property
-    def foretold(self) -> bool:
+    def by_entry(self) -> bool:
         """Whether its update follows from gradient and moments entry by entry, as AdamW's does and Muon's does not."""
         return isinstance(self.optimizer, torch.optim.AdamW)
 
@@ -149,7 +152,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Step both parts."""
+        """Step Muon's matrices and AdamW's rest by the gradients that they hold."""
         for part in self._parts.values():
             part.step()
 
@@ -202,7 +205,7 @@ def _adamw(parameters: Sequence[nn.Parameter], config: Optimizer) -> torch.optim
 def lost_gradient(step: int, values: Mapping[str, float]) -> Event:
     """The event of an update that was skipped because its gradient is not finite."""
     evidence = {name: str(values[name]) for name in (metric.GRAD_NORM, metric.LOSS) if name in values}
-    return Event(step, NONFINITE, "warning", "the gradient is not finite; the update was skipped", "skip", evidence)
+    return Event(step, NONFINITE, "warning", NOT_FINITE(), "skip", evidence)
 
 
 def schedule(config: Optimizer, done: int, steps: int) -> float:

@@ -145,15 +145,15 @@ def bounded(points: Sequence[Values], reference: Values, limit: int) -> list[int
     front's range beyond its worst values where these are lower, so that the ends of the front count.
     """
     knee = knee_of(points)
-    left = list(range(len(points)))
+    remaining = list(range(len(points)))
     columns = list(zip(reference, *points, strict=True))
     floor = [min(own[0], min(own[1:]) - 0.1 * (max(own[1:]) - min(own[1:]) or 1.0)) for own in columns if own[1:]]
-    while len(left) > max(1, limit):
-        losses = [0.0] * len(left)
+    while len(remaining) > max(1, limit):
+        losses = [0.0] * len(remaining)
         if len(reference) <= MOST_OBJECTIVES:
-            losses = contributions([points[i] for i in left], floor)
-        left.remove(min((i for i in left if i != knee), key=lambda i: losses[left.index(i)]))
-    return left
+            losses = contributions([points[i] for i in remaining], floor)
+        remaining.remove(min((i for i in remaining if i != knee), key=lambda i: losses[remaining.index(i)]))
+    return remaining
 
 
 def chances(points: Sequence[Point], reference: Values, rng: np.random.Generator) -> tuple[list[float], float | None]:

@@ -8,15 +8,20 @@ term's backward pass with a value of 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from levelhead.objective.aggregation import GradientMerger
-from levelhead.objective.audit import Auditor
+from levelhead import metrics as metric
+from levelhead.message import Message
+from levelhead.objective.aggregation import ConflictMonitor, GradientMerger, MergeReport
 from levelhead.objective.terms import Sense, Term
 from levelhead.policy.policy import Policy
+from levelhead.recipe.objective import MergeSection
+from levelhead.recipe.training import Grpo
+from levelhead.records import Event
+from levelhead.rollout.draws import derive
 from levelhead.training.objective import Objective
 from levelhead.training.plan import Plan, own_part
 from levelhead.training.ranks import Ranks
@@ -30,7 +35,7 @@ def accumulate(
     tokens: int,
     merger: GradientMerger,
     metrics: UpdateMetrics,
-    auditor: Auditor | None = None,
+    watch: Callable[[Sequence[Term]], None] | None = None,
     ranks: Ranks | None = None,
 ) -> None:
     """Run the forward and backward passes of an update into a merger, task by task and micro-batch by micro-batch.
@@ -42,7 +47,7 @@ def accumulate(
         tokens: Of a micro-batch, at most.
         merger: Takes the terms' gradients.
         metrics: Takes the statistics of this process's own sequences.
-        auditor: Shown the terms before.
+        watch: Shown the terms of each micro-batch before their backward pass.
         ranks: The processes that share the groups; this one alone unless given.
     """
     merger.start()
@@ -62,8 +67,8 @@ def accumulate(
                     terms = _filler(policy, objective, task, plan, tokens)
                 if collective:
                     terms = _completed(terms, ranks)
-                if auditor is not None:
-                    auditor.add(terms)
+                if watch is not None:
+                    watch(terms)
                 merger.add(terms)
 
 
@@ -93,3 +98,64 @@ def _completed(terms: Sequence[Term], ranks: Ranks) -> list[Term]:
     own = dict(zip(shapes, terms, strict=True))
     zero = torch.stack([term.value for term in terms]).sum() * 0.0
     return [own.get(s) or Term(s.name, zero, s.sense, s.weight, s.task) for s in everywhere]
+
+
+SWITCHED = "merge-switched"
+"""Code of the event that merging was switched on."""
+PULL_APART = Message(
+    "the gradients of {pair} pull apart (cosine {cosine:.2f}, below {below:g}, for {looks} looks in a row): {kind} "
+    "takes over from the sum. grpo.merge.kind: {kind} does so from the start, grpo.merge.switch_after: 0 never",
+    "{pair} 的梯度方向相背（余弦 {cosine:.2f}，低于 {below:g}，连续 {looks} 次检查）：{kind} 取代简单相加。"
+    "设 grpo.merge.kind: {kind} 可从一开始就这样做，设 grpo.merge.switch_after: 0 则永不切换",
+)
+PAIR = Message("{one} and {other}", "{one} 与 {other}")
+
+
+def make_merger(
+    policy: Policy, config: Grpo, seed: int, tasks: Sequence[str] = (), ranks: Ranks | None = None
+) -> GradientMerger:
+    """Return the gradient merger that a recipe asks for, with its conflict monitor."""
+    merge = config.merge
+    return GradientMerger(
+        policy.parameters,
+        merge.make(),
+        memory=merge.memory,
+        scale=merge.scale,
+        monitor=ConflictMonitor(merge.monitor_every, merge.switch_after, merge.conflict_below),
+        switch_to=merge.make_switch(),
+        seed=derive(seed, "merge"),
+        tasks=tasks,
+        reduce=ranks.reduces(policy) if ranks else None,
+        total=policy.total,
+    )
+
+
+def switch_events(step: int, report: MergeReport, merge: MergeSection) -> list[Event]:
+    """Return the event that tells of a switch, where the monitor has just switched merging on; else nothing.
+
+    Args:
+        step: Step of the run.
+        report: Of the update's merge.
+        merge: The ``grpo.merge`` section.
+    """
+    if not report.switched:
+        return []
+    prefix = metric.MERGE_COSINE.prefix
+    cosines = {name.removeprefix(prefix): value for name, value in report.metrics.items() if name.startswith(prefix)}
+    pair, cosine = min(cosines.items(), key=lambda item: item[1])
+    one, _, other = pair.partition("/")
+    message = PULL_APART(
+        pair=PAIR(one=one, other=other),
+        cosine=cosine,
+        below=merge.conflict_below,
+        looks=merge.switch_after,
+        kind=merge.switch_to,
+    )
+    evidence = {
+        **{f"{prefix}{name}": value for name, value in cosines.items()},
+        "conflict_below": merge.conflict_below,
+        "looks": merge.switch_after,
+        "from": report.kind,
+        "to": merge.switch_to,
+    }
+    return [Event(step, SWITCHED, "warning", message, "adapt", evidence)]

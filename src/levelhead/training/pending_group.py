@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -31,37 +31,6 @@ class Take:
 
     stream: Mapping[str, Any]
     count: int
-
-
-class Positioned(Protocol):
-    """Hands out what was sampled from prompts."""
-
-    def unread_position(self) -> dict[str, Any]:
-        """Position in the prompts before the first one whose rollouts have not been handed out, as JSON."""
-        ...
-
-    def go_to(self, position: Mapping[str, Any]) -> None:
-        """Go to a position that :meth:`unread_position` gave."""
-        ...
-
-
-class PromptPosition:
-    """The position in the prompts before the first group that has not been handed out, for a checkpoint.
-
-    Args:
-        queue: Whose position it is.
-    """
-
-    def __init__(self, queue: Positioned) -> None:
-        self._queue = queue
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position, as JSON."""
-        return self._queue.unread_position()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to a position that :meth:`state_dict` gave."""
-        self._queue.go_to(state)
 
 
 @dataclass(slots=True, eq=False)
@@ -174,8 +143,8 @@ def read_line(
         take, prompts = takes[row["take"]]
         place, batch = int(row["place"]), int(row["batch"])
         key = batch, float(row["temperature"])
-        given = shared.setdefault(key, controls(batch).model_copy(update={"temperature": key[1]}))
+        sampling = shared.setdefault(key, controls(batch).model_copy(update={"temperature": key[1]}))
         copy = copies[row["copy"]] if copies and row["copy"] is not None else None
         number, seed, version = int(row["number"]), int(row["seed"]), int(row["version"])
-        groups.append(PendingGroup(number, take, place, prompts[place], seed, batch, given, version, copy))
+        groups.append(PendingGroup(number, take, place, prompts[place], seed, batch, sampling, version, copy))
     return groups

@@ -82,7 +82,7 @@ def plan_update(
         members = [s for s in samples if s.task == task]
         counted = [s for s in members if not (config.mask_truncated and s.truncated)]
         tokens = sum(s.weight * len(s.logprobs) for s in counted)
-        sequences = sum(s.weight for s in counted)
+        sequences = sum(s.share for s in counted)
         denominator = tokens if config.loss.aggregation == "token_mean" else sequences
         forwarded = [s for s in members if needs_forward(s)]
         forwarded_tokens = sum(s.weight * len(s.logprobs) for s in forwarded)

@@ -30,11 +30,11 @@ from levelhead.tasks.base import Task
 from levelhead.tasks.registry import make_task
 from levelhead.training.advantages import AdvantageEstimator, declared_rewards, make_shapers
 from levelhead.training.balance import balanced_tasks
+from levelhead.training.coefficients import check_task_weights, facts_of
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.lengths import Overlong, fit_prompts
 from levelhead.training.loop import EventLoop
 from levelhead.training.objective import Objective
-from levelhead.training.task_weights import check_task_weights, facts_of
 from levelhead.training.trackers import check_trackers
 
 TOKENIZER_ITEMS = 4000
@@ -156,21 +156,21 @@ def prepare(
     check_attention(recipe.model)
     check_merging(recipe)
     check_objective(recipe)
-    made = make_tasks(share or recipe, tasks)
-    balanced_tasks(recipe.tasks, made)
+    ready = make_tasks(share or recipe, tasks)
+    balanced_tasks(recipe.tasks, ready)
     if recipe.grpo is not None:
         shares = {name_of(section): section.weight for section in recipe.tasks}
-        check_task_weights(make_task_weights(recipe.grpo.task_weights), facts_of(shares, made))
+        check_task_weights(make_task_weights(recipe.grpo.task_weights), facts_of(shares, ready))
     if policy is None and checkpoint is not None:
         policy = load_checkpoint(recipe.model, checkpoint, seed=recipe.seed, load=load)
     elif policy is None:
-        policy = _new_policy(recipe, made, load)
+        policy = _new_policy(recipe, ready, load)
     if recipe.grpo is not None:
         policy.disable_dropout()
-    overlong = fit_prompts(recipe, made, policy)
-    recipe = with_steps(recipe, made)
+    overlong = fit_prompts(recipe, ready, policy)
+    recipe = with_steps(recipe, ready)
     shares = {name_of(section): section.weight for section in recipe.tasks}
-    return Setup(recipe, made, shares, policy, overlong)
+    return Setup(recipe, ready, shares, policy, overlong)
 
 
 def reloaded(setup: Setup, load: Load) -> Setup:
@@ -215,8 +215,8 @@ def make_objective(
     controllers = {name_of(task): task.kl_controller for task in recipe.tasks}
     objective = Objective(section, weights, kl, controllers, tasks)
     shapers = make_shapers({name_of(task): task.shaping for task in recipe.tasks}, section)
-    given = tasks or {}
-    balanced, declared = balanced_tasks(recipe.tasks, given) if given else {}, declared_rewards(given.values())
+    ready = tasks or {}
+    balanced, declared = balanced_tasks(recipe.tasks, ready) if ready else {}, declared_rewards(ready.values())
     return objective, AdvantageEstimator(section, shapers, balanced=balanced, declared=declared)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.recipe import Recipe, dump
 from levelhead.recipe.history import ABSENT, Change, History, fingerprints
 from levelhead.records import Event
@@ -22,6 +23,13 @@ CHANGED = "recipe-changed"
 """Code of the event that a run goes on with another recipe."""
 WENT_BACK = "went-back"
 """Code of the event that a run goes on from a checkpoint that was not its newest."""
+FROM = Message("goes on from {where}", "从 {where} 继续")
+THE_START = Message("the start", "起点")
+AS_ASKED = Message(", as asked", "（按要求）")
+RENAMED = Message(
+    "; newer checkpoints were renamed to {names} and may be deleted", "；更新的检查点已改名为 {names}，可以删除"
+)
+WITH = Message("goes on with {name}, accepted by the user: {changes}", "按 {name} 继续，改动已由用户接受：{changes}")
 ALL = "all"
 """Accepts every change."""
 
@@ -77,10 +85,10 @@ class Resumption:
         aside = [path.name for path in checkpoints.set_aside(self.checkpoint, asked=self.went_back)]
         if not self.went_back and not aside:
             return
-        text = f"goes on from {self.checkpoint.name if self.checkpoint else 'the start'}"
-        text += ", as asked" if self.went_back else ""
+        text = FROM(where=self.checkpoint.name if self.checkpoint else THE_START())
+        text += AS_ASKED() if self.went_back else ""
         if aside:
-            text += f"; newer checkpoints were renamed to {', '.join(aside)} and may be deleted"
+            text += RENAMED(names=", ".join(aside))
         self._events.append(Event(0, WENT_BACK, "info", text, None, {"aside": aside}))
 
     def record(self, folder: RunDir) -> None:
@@ -102,14 +110,14 @@ class Resumption:
 
     def _tell(self, name: str, changes: Sequence[Change]) -> None:
         keys = [change.key for change in changes]
-        text = f"goes on with {name}, accepted by the user: {_listed(changes)}"
+        text = WITH(name=name, changes=_listed(changes))
         self._events.append(Event(0, CHANGED, "info", text, None, {"file": name, "keys": keys}))
 
     def events(self, step: int) -> list[Event]:
         """Return and forget what is to be told of the resumption, at a step."""
-        told = [Event(step, e.code, e.severity, e.message, e.action, e.evidence) for e in self._events]
+        events = [Event(step, e.code, e.severity, e.message, e.action, e.evidence) for e in self._events]
         self._events.clear()
-        return told
+        return events
 
     def touched(self, *patterns: str) -> bool:
         """Whether a key that matches one of some patterns has changed since the checkpoint was written."""

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from levelhead.errors import EngineError, InputError, RewardError
+from levelhead.message import Message
 from levelhead.policy.load import fingerprint
 from levelhead.policy.rounding import coarsest
 from levelhead.recipe import plain
 from levelhead.recipe.history import History
 from levelhead.recipe.training import Grpo, Sft
-from levelhead.records import Event, Observer, StepRecord
+from levelhead.records import Event, Observer
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Remote
 from levelhead.rollout.generators.make import make_generator
@@ -41,8 +42,9 @@ from levelhead.training.rundir import RunDir
 from levelhead.training.sft import SftTrainer
 from levelhead.training.sharding.setup import make_checkpoints, servers, shared_setup
 from levelhead.training.sharding.shards import with_shards
-from levelhead.training.sinks import ProgressSink, Sink
-from levelhead.training.stateful import Stateful, trainer_state, watch_state
+from levelhead.training.sinks import ProgressSink
+from levelhead.training.stateful import trainer_state, watch_state
+from levelhead.training.step_result import StepResult, Trainer
 from levelhead.training.stream import Stream
 from levelhead.training.trackers import Trackers
 from levelhead.training.watch import BatchWatch
@@ -51,6 +53,9 @@ Outcome = Literal["done", "interrupted", "stopped"]
 Stage = Literal["sft", "grpo"]
 MAX_LOST = 5
 """Steps in a row without a finite gradient after which the run stops."""
+LOST = Message(
+    "{steps} steps in a row had no finite gradient; the run was stopped", "连续 {steps} 步的梯度不是有限值；训练已停止"
+)
 
 
 class Run:
@@ -61,7 +66,7 @@ class Run:
         folder: Where it is written.
         resumption: How an interrupted run of ``folder`` goes on; a new run begins unless given.
         observers: Shown every record of the reinforcement stage.
-        told: Events of before the run began.
+        earlier: Events of before the run began.
         trackers: Sent every number, and samples of rollouts; closed at the end.
     """
 
@@ -72,7 +77,7 @@ class Run:
         *,
         resumption: Resumption | None = None,
         observers: Sequence[Observer] = (),
-        told: Sequence[Event] = (),
+        earlier: Sequence[Event] = (),
         trackers: Trackers | None = None,
     ) -> None:
         self.ranks = Ranks.joined(setup.recipe.distributed.timeout_s)
@@ -92,11 +97,11 @@ class Run:
         self.collector = Collector(setup.tasks, self.policy.codec, self.generator, self.loop, self.ranks)
         self.evaluator = Evaluator(setup, self.collector, self.loop, folder)
         self.queue: GroupQueue | None = None
-        self.trainer: SftTrainer | GrpoTrainer | None = None
+        self.trainer: Trainer | None = None
         self._trainer_state: dict[str, Any] = {}
         self.held_out = HeldOutItems(setup.tasks)
         self.watch = BatchWatch()
-        self._told = list(told)
+        self._earlier = list(earlier)
         self._plan = resumption or Resumption(self.recipe, History(folder.path))
         self._resumed = self._resume() if resumption is not None else None
         self.evaluator.load_state_dict(self.state.baselines)
@@ -132,10 +137,10 @@ class Run:
             return outcome
 
     def _stages(self) -> Outcome:
-        for stage in self.stages:
+        for stage, config in self.stages.items():
             if self._behind(stage):
                 continue
-            outcome = self._sft() if stage == "sft" else self._grpo()
+            outcome = self._stage(stage, config)
             if outcome != "done":
                 return outcome
             if self.ranks.any(self._interrupts.came) and stage != list(self.stages)[-1]:
@@ -147,34 +152,42 @@ class Run:
         order: list[str] = list(self.stages)
         return order.index(stage) < order.index(self.state.stage) or (stage == self.state.stage and self.state.done)
 
-    def _sft(self) -> Outcome:
-        config = self.recipe.sft
-        assert config is not None  # noqa: S101 - only stages of the recipe are run
+    def _stage(self, stage: Stage, config: Sft | Grpo) -> Outcome:
+        """Do the steps of a stage, from where the run stands."""
+        trainer = self._sft(config) if isinstance(config, Sft) else self._grpo(config)
+        with self._bar(stage, config.steps) as bar, self._saving_on_failure(stage, trainer):
+            if self.state.unevaluated:
+                self._evaluate_on_the_way(config)
+            while self.state.step < config.steps:
+                result = trainer.step(self.state.step + 1)
+                self._record(result, bar)
+                self._trainer_state, self.state.stream = trainer.state_dict(), trainer.position.state_dict()
+                lost = self._gradient_is_lost(result.events)
+                self._evaluate_on_the_way(config)
+                if result.stop or lost:
+                    if stage == "grpo":
+                        self._evaluate(stage, self.state.step)
+                    self.events.write(result.ends)
+                    self._save(stage, trainer)
+                    return "stopped"
+                if self._pause(stage, config.steps, trainer):
+                    return "interrupted"
+            return self._finish(stage, trainer)
+
+    def _sft(self, config: Sft) -> SftTrainer:
         stream, updater = self._begin("sft", config)
         seed = derive(self.recipe.seed, "sft")
         trainer = SftTrainer(
             self.policy, self.setup.tasks, stream, updater, config, seed, self.loop, self.ranks, self.watch
         )
         self._ready(trainer)
-        with self._bar("sft", config.steps) as bar, self._saving_on_failure("sft", stream, updater):
-            while self.state.step < config.steps:
-                record, events = trainer.step(self.state.step + 1)
-                self._record(record, [*events, *self.collector.events(record.step)], bar)
-                self.state.stream = stream.state_dict()
-                if self._gradient_is_lost(events):
-                    self._save("sft", stream, updater)
-                    return "stopped"
-                if self._pause("sft", config.steps, stream, updater):
-                    return "interrupted"
-            return self._finish("sft", stream, updater)
+        return trainer
 
-    def _grpo(self) -> Outcome:
-        config = self.recipe.grpo
-        assert config is not None  # noqa: S101 - only stages of the recipe are run
+    def _grpo(self, config: Grpo) -> GrpoTrainer:
         objective, estimator = make_objective(self.recipe, config, self.setup.tasks)
         stream, updater = self._begin("grpo", config)
+        resumed = self._resumed is not None and self.state.step > 0
         if objective.coefficients.needs_reference:
-            resumed = self._resumed is not None and self.state.step > 0
             self.checkpoints.begin_reference(self.policy, resumed=resumed, trained=self.recipe.sft is not None)
         trainer = GrpoTrainer(
             self.policy,
@@ -189,35 +202,15 @@ class Run:
             self.ranks,
             self.watch,
         )
-        if self._resumed is not None and self.state.stage == "grpo" and self.state.step:
+        if self._resumed is not None and resumed:
             load_trainer(trainer, trainer_state(self.state.trainer, self._resumed), self._plan)
             trainer.watch.recall(self.folder.steps("grpo"))
         self._ready(trainer)
-        self.queue, position = trainer.queue, trainer.queue.position
-        self._trainer_state = trainer.state_dict()
-        with self._bar("grpo", config.steps) as bar, self._saving_on_failure("grpo", position, updater):
-            if self.state.unevaluated:
-                self._evaluate_on_the_way(config)
-            while self.state.step < config.steps:
-                result = trainer.step(self.state.step + 1)
-                self._record(result.record, [*result.news, *trainer.queue.events(result.record.step)], bar)
-                sample = save_sample(self.folder, self.recipe.log, result, self.setup.tasks)
-                self._trackers.rollouts(sample, self.offset["grpo"])
-                note_first_steps(self.folder, self.policy, result.groups, self.state.step, config)
-                self._trainer_state, self.state.stream = trainer.state_dict(), position.state_dict()
-                lost = self._gradient_is_lost(result.events)
-                self._evaluate_on_the_way(config)
-                if result.stop or lost:
-                    self._evaluate("grpo", self.state.step)
-                    self.events.write(result.ends)
-                    self._save("grpo", position, updater)
-                    return "stopped"
-                if self._pause("grpo", config.steps, position, updater):
-                    return "interrupted"
-            return self._finish("grpo", position, updater)
+        self.queue, self._trainer_state = trainer.queue, trainer.state_dict()
+        return trainer
 
     @contextlib.contextmanager
-    def _saving_on_failure(self, stage: Stage, stream: Stateful, updater: Updater) -> Iterator[None]:
+    def _saving_on_failure(self, stage: Stage, trainer: Trainer) -> Iterator[None]:
         """Save the last whole step where rewards cannot go on (a budget used up, a silent endpoint, an interrupt)."""
         try:
             yield
@@ -226,10 +219,9 @@ class Run:
                 self.queue.close()
             self.events.write(self.collector.events(self.state.step + 1))
             if self.state.step:
-                stream.load_state_dict(self.state.stream)
-                if isinstance(self.trainer, GrpoTrainer):  # as the step that broke off had found it
-                    self.trainer.load_state_dict(self._trainer_state)
-                self._save(stage, stream, updater)
+                trainer.position.load_state_dict(self.state.stream)
+                trainer.load_state_dict(self._trainer_state)  # as the step that broke off had found it
+                self._save(stage, trainer)
                 error.add_note(f"saved after step {self.state.step}; continue with --resume --out {self.folder.path}")
             raise
 
@@ -237,8 +229,8 @@ class Run:
         """Write the recipe, once it is known to fit, and what is to be told of how the run began."""
         self._plan.record(self.folder)
         self.state.recipe = self._plan.history.newest or self.state.recipe
-        self.events.write([*(replace(event, step=self.state.step) for event in self._told)])
-        self._told.clear()
+        self.events.write([*(replace(event, step=self.state.step) for event in self._earlier)])
+        self._earlier.clear()
         self.events.write(self._plan.events(self.state.step))
 
     def _begin(self, stage: Stage, config: Sft | Grpo) -> tuple[Stream, Updater]:
@@ -261,7 +253,7 @@ class Run:
             self.watch.load_state_dict(watched, forget_items=self._plan.touched("tasks*"))
         return stream, updater
 
-    def _ready(self, trainer: SftTrainer | GrpoTrainer) -> None:
+    def _ready(self, trainer: Trainer) -> None:
         """Begin, or go on, with a stage: compare what its next step begins with against what was to be expected."""
         self.trainer = trainer
         self._begun()
@@ -276,26 +268,30 @@ class Run:
             return {}
         return next_digest(self.policy, self.trainer, self.state.step + 1)
 
-    def _record(self, record: StepRecord, events: Sequence[Event], bar: Sink) -> None:
+    def _record(self, result: StepResult, bar: ProgressSink) -> None:
+        """Write a step down: its numbers, what happened, and a sample of its rollouts."""
+        record, offset = result.record, self.offset[result.record.stage]
         self.folder.append("metrics.jsonl", [record])
-        self._trackers.write(record, self.offset[record.stage])
-        told = self.ranks.united([*events, *self._trackers.drain_events()])
-        self.events.write(told)
-        bar.write(record, self.offset[record.stage])
+        self._trackers.write(record, offset)
+        happened = (self.queue or self.collector).events(record.step)
+        self.events.write(self.ranks.united([*result.news, *happened, *self._trackers.drain_events()]))
+        bar.write(record)
         self.state.step = record.step
+        if self.recipe.grpo is not None and result.groups:
+            self._trackers.rollouts(save_sample(self.folder, self.recipe.log, result, self.setup.tasks), offset)
+            note_first_steps(self.folder, self.policy, result.groups, record.step, self.recipe.grpo)
 
     def _gradient_is_lost(self, events: Sequence[Event]) -> bool:
         """Whether to stop a run whose gradient is lost for good, rather than burn the rest of its time."""
         self.state.lost = self.state.lost + 1 if any(event.code == NONFINITE for event in events) else 0
         if self.state.lost < MAX_LOST:
             return False
-        message = f"{MAX_LOST} steps in a row had no finite gradient; the run was stopped"
-        self.events.write([Event(self.state.step, NONFINITE, "critical", message, "stop")])
+        self.events.write([Event(self.state.step, NONFINITE, "critical", LOST(steps=MAX_LOST), "stop")])
         return True
 
-    def _evaluate_on_the_way(self, config: Grpo) -> None:
+    def _evaluate_on_the_way(self, config: Sft | Grpo) -> None:
         every, step = self.recipe.eval.every, self.state.step
-        if not every or step % every or step == config.steps:
+        if isinstance(config, Sft) or not every or step % every or step == config.steps:
             return
         self.state.unevaluated = True
         results = self._score(self.recipe.eval.items)
@@ -336,35 +332,35 @@ class Run:
         self.held_out.hold(group.prompt for result in results.values() for group in result.groups)
         return results
 
-    def _pause(self, stage: Stage, steps: int, stream: Stateful, updater: Updater) -> bool:
+    def _pause(self, stage: Stage, steps: int, trainer: Trainer) -> bool:
         """Save where it is due; returns whether the run has been asked to stop here."""
         every = self.recipe.checkpoint.every
         last, stopping = self.state.step == steps, self.ranks.any(self._interrupts.came)
         if not last and ((every and self.state.step % every == 0) or stopping):
-            self._save(stage, stream, updater)
+            self._save(stage, trainer)
         return stopping and not last
 
-    def _finish(self, stage: Stage, stream: Stateful, updater: Updater) -> Outcome:
+    def _finish(self, stage: Stage, trainer: Trainer) -> Outcome:
         if self.observers:
             self.policy.model.eval()
         self._evaluate(stage, self.state.step)
         self.state.done = True
         if stage == "sft" and "grpo" in self.stages:
             self.events.write(pair_events(self.setup, self.state.step))
-        self._save(stage, stream, updater)
+        self._save(stage, trainer)
         return "done"
 
-    def _save(self, stage: Stage, stream: Stateful, updater: Updater) -> None:
+    def _save(self, stage: Stage, trainer: Trainer) -> None:
         now = time.perf_counter()
         self.state.seconds += now - self._began
         self._began = now
         self.state.stage = stage
-        self.state.stream, self.state.trainer = stream.state_dict(), {}
+        self.state.stream, self.state.trainer = trainer.position.state_dict(), {}
         self.state.sizes, self.state.last_row = self.folder.sizes(), self.folder.last_row()
         self.state.baselines = self.evaluator.state_dict()
         self.state.identities, self.state.digest = {}, self._digest()
-        training = updater.state_dict()
-        training |= {"trainer": self._trainer_state} if stage == "grpo" else {}
+        training = trainer.updater.state_dict()
+        training |= {"trainer": self._trainer_state} if self._trainer_state else {}
         training |= {"watch": self.watch.state_dict()}
         path = self.checkpoints.save(self.policy, self.state, training)
         self.events.write(saved_events(self.state.step, path.name, self.checkpoints.differing))

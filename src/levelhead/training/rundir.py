@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -15,8 +16,10 @@ from levelhead import metrics as metric
 from levelhead.documents import dump_json
 from levelhead.documents.modes import open_to_readers
 from levelhead.errors import InputError
+from levelhead.recipe import Recipe
 from levelhead.records import Event, Group, StepRecord
 from levelhead.tasks.base import Task
+from levelhead.terminal import say
 from levelhead.training.lock import refuse_held
 
 _LONGEST_ROW = 1 << 20
@@ -240,6 +243,8 @@ def _rollout(group: Group, index: int, stage: str, step: int) -> dict[str, Any]:
     }
     if len(rollout.turns) > 1:
         row["turns"] = [len(text) for text in rollout.text]
+    if rollout.turn_rewards:
+        row["turn_rewards"] = list(rollout.turn_rewards)
     if any(turn.versions for turn in rollout.turns):
         row["versions"] = [[list(stretch) for stretch in turn.versions] for turn in rollout.turns]
     if score is not None and score.info:
@@ -283,8 +288,8 @@ def _last_row(path: Path, size: int) -> str:
         return ""
     if not isinstance(last, dict):
         return ""
-    kept = {name: last[name] for name in ("stage", "step", *_timeless(last))} if "step" in last else {}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16] if kept else ""
+    numbers = {name: last[name] for name in ("stage", "step", *_timeless(last))} if "step" in last else {}
+    return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:16] if numbers else ""
 
 
 def _size(path: Path) -> int:
@@ -308,3 +313,22 @@ def _refuse_run(folder: Path) -> None:
         raise InputError(
             f"{folder}: already holds a run; continue it with --resume, or choose another folder with --out"
         )
+
+
+def default_folder(recipe: Recipe) -> Path:
+    """Return the folder of a recipe's first run: ``runs/NAME``."""
+    return Path("runs") / recipe.name
+
+
+def unused_folder(path: Path) -> Path:
+    """Return the folder, or the first of those numbered from 2 on that holds no run, and say so."""
+    for number in itertools.count(1):
+        candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            refuse_used(candidate)
+        except InputError:
+            continue
+        break
+    if candidate != path:
+        say(f"levelhead: {path} holds a run already; this one goes to {candidate}", error=True)
+    return candidate

@@ -14,15 +14,16 @@ from levelhead.objective.terms import Term, scalar_loss
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Sft
-from levelhead.records import Event, Prompt, StepRecord
+from levelhead.records import Prompt, StepRecord
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
 from levelhead.training.collected import Collected
-from levelhead.training.demonstrations import Demonstrations
+from levelhead.training.demonstrations import Demonstrations, batch_of, none_succeeded
 from levelhead.training.loop import EventLoop
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.ranks import Ranks
-from levelhead.training.sharding.demonstrations import batch_of, none_succeeded
+from levelhead.training.stateful import Stateful
+from levelhead.training.step_result import StepResult
 from levelhead.training.stream import Stream
 from levelhead.training.watch import BatchWatch
 
@@ -62,8 +63,13 @@ class SftTrainer:
         self.updater, self.config, self.seed = updater, config, seed
         self._shown = Demonstrations(tasks, loop)
 
-    def step(self, step: int) -> tuple[StepRecord, list[Event]]:
-        """Do step ``step``, counted from 1; returns its numbers and what happened."""
+    @property
+    def position(self) -> Stateful:
+        """The position in the prompts, for a checkpoint."""
+        return self.stream
+
+    def step(self, step: int) -> StepResult:
+        """Do step ``step``, counted from 1."""
         start = time.perf_counter()
         torch.manual_seed(derive(self.seed, "dropout", step))
         prompts = self.stream.take(self.config.batch_size)
@@ -96,7 +102,8 @@ class SftTrainer:
         else:
             self.updater.clear()
             events.append(lost_gradient(step, values))
-        return StepRecord(step, "sft", values, {metric.STEP_TIME: time.perf_counter() - start}), events
+        seconds = {metric.STEP_TIME: time.perf_counter() - start}
+        return StepResult(StepRecord(step, "sft", values, seconds), events=events)
 
     def upcoming(self) -> list[Prompt]:
         """The prompts of the next step."""
@@ -105,6 +112,13 @@ class SftTrainer:
     def begins(self, step: int) -> dict[str, Any]:
         """What a step begins with besides weights, optimizer and prompts, as JSON, to tell whether a run goes on."""
         return {"seed": derive(self.seed, "dropout", step)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: a step depends on weights, optimizer, prompts and seed alone."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Do nothing: :meth:`state_dict` is empty."""
 
     def demonstrations(self, prompts: Sequence[Prompt]) -> list[TokenSequence]:
         """Return one (context, completion) pair a turn of each prompt's demonstration.

@@ -1,9 +1,9 @@
-"""Where step records go besides ``metrics.jsonl`` and experiment trackers: the terminal."""
+"""The progress of a stage on the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,7 +16,7 @@ from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import printable
 from levelhead.records import StepRecord
-from levelhead.terminal import Pace, say
+from levelhead.terminal import Pace, notebook, say
 from levelhead.terminal.console import SafeConsole
 from levelhead.terminal.spark import spark
 
@@ -28,18 +28,6 @@ MOST_TASKS = 12
 """Tasks that have a line in the block."""
 
 Shown = tuple[str, str, Callable[[float], str]]
-
-
-class Sink(Protocol):
-    """Takes every step record."""
-
-    def write(self, record: StepRecord, offset: int) -> None:
-        """Take a record; ``offset`` is the number of steps of the stages before."""
-        ...
-
-    def close(self) -> None:
-        """Flush and let go."""
-        ...
 
 
 class ProgressSink:
@@ -78,6 +66,7 @@ class ProgressSink:
         self._curves: dict[str, list[float]] = {task: [] for task in self._tasks}
         self._note, self._pace = "", Pace()
         self._live: Live | None = None
+        self._cell = None if quiet else notebook.handle()
         if self._console.is_terminal and not quiet:
             columns = (TextColumn("{task.description:>4}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
             self._bar = Progress(
@@ -87,7 +76,7 @@ class ProgressSink:
             self._live = Live(console=self._console, get_renderable=self._block, refresh_per_second=4)
             self._live.start()
 
-    def write(self, record: StepRecord, offset: int) -> None:  # noqa: ARG002
+    def write(self, record: StepRecord) -> None:
         """Show a record of this stage."""
         if record.stage != self._stage or self._quiet:
             return
@@ -98,6 +87,9 @@ class ProgressSink:
         if self._live is not None:
             self._bar.update(self._task, completed=record.step)
             self._live.refresh()
+        elif self._cell is not None:
+            rows = [(printable(task, 24), *shown) for task, *shown in self._rows(plain=False)]
+            self._cell.update(notebook.block(record.step, self._total, self._note, rows, self._events()))
         elif self._pace.due() or record.step % QUIET_EVERY == 0 or record.step in (1, self._total):
             say(f"{self._stage} {record.step}/{self._total}  {self._note}", error=True)
 
@@ -112,16 +104,18 @@ class ProgressSink:
     def _lines(self) -> Iterator[Text | Table]:
         if self._note:
             yield Text(f"     {self._note}", no_wrap=True, overflow="ellipsis")
-        curves = {task: curve for task, curve in self._curves.items() if curve}
-        if curves:
-            plain = not self._console.encoding.startswith("utf")
-            rows = Table.grid(padding=(0, 2))
-            for task, curve in curves.items():
-                name = Text(f"     {printable(task, 24)}")
-                rows.add_row(name, Text(f"{curve[-1]:+.3f}"), Text(spark(curve, LONGEST_CURVE, plain=plain)))
-            yield rows
+        if rows := self._rows(plain=not self._console.encoding.startswith("utf")):
+            table = Table.grid(padding=(0, 2))
+            for task, last, curve in rows:
+                table.add_row(Text(f"     {printable(task, 24)}"), Text(last), Text(curve))
+            yield table
         if told := self._events():
             yield Text(f"     {told}", style="yellow", no_wrap=True, overflow="ellipsis")
+
+    def _rows(self, *, plain: bool) -> list[tuple[str, str, str]]:
+        """Each task's newest reward and its curve so far."""
+        curves = [(task, curve) for task, curve in self._curves.items() if curve]
+        return [(task, f"{curve[-1]:+.3f}", spark(curve, LONGEST_CURVE, plain=plain)) for task, curve in curves]
 
 
 _SHOWN: Sequence[Shown] = (

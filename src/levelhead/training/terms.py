@@ -51,7 +51,7 @@ class TermBatch:
         advantages: One a sequence, shape (n,), or one a token, shape (n, t).
         trained_n: Whether the surrogate of each sequence counts.
         trained_places_m: Flat positions, in (n, t), of the completion tokens of those that do.
-        weight_n1: Weight of each sequence: 1 / turns of its rollout.
+        weight_n1: Weight of each sequence: 1 / turns of its rollout, or 1 where turns are summed.
         balance_n1: Weight of the stratum of each sequence.
         behaviour_logp_nt: Log-probabilities of the draws after every sampling control, for the importance correction.
         learned_nt: 1 for tokens to learn from; ``None`` where all are.

@@ -8,15 +8,21 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.recipe import Recipe, plain
 from levelhead.records import Event, StepRecord
 
 TRACKER_FAILED = "tracker-failed"
 """Code of the event that a tracker raised an error and is left out from there on."""
+FAILED = Message(
+    "{name} is reported to no more: {reason}; metrics.jsonl goes on",
+    "不再向 {name} 上报：{reason}；metrics.jsonl 照常记录",
+)
 COLUMNS = ("task", "prompt", "completion", "reward", "advantage", "parts", "finish")
 """Columns of a table of rollouts."""
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow"}
@@ -27,144 +33,100 @@ _LONGEST = 2000
 Rows = Sequence[Mapping[str, Any]]
 
 
-class Tracker(Protocol):
-    """One place that a run's numbers and rollouts are sent to."""
+@dataclass(frozen=True, slots=True)
+class Tracker:
+    """One place that a run's numbers and rollouts are sent to.
 
-    def numbers(self, values: Mapping[str, float], step: int) -> None:
-        """Take the numbers of a step, by name."""
-        ...
+    Attributes:
+        numbers: Takes the numbers of a step, by name, and the step.
+        table: Takes a name, rows under :data:`COLUMNS`, and the step.
+        close: Sends what waits, and lets go.
+    """
 
-    def table(self, name: str, rows: list[list[Any]], step: int) -> None:
-        """Take rows under :data:`COLUMNS`."""
-        ...
-
-    def close(self) -> None:
-        """Send what waits, and let go."""
-        ...
+    numbers: Callable[[Mapping[str, float], int], object]
+    table: Callable[[str, list[list[Any]], int], object]
+    close: Callable[[], object]
 
 
-class TensorBoard:
-    """Event files in ``tensorboard/`` of the run; a table of rollouts is a text."""
+def _tensorboard(recipe: Recipe, folder: Path, ids: dict[str, str]) -> Tracker:  # noqa: ARG001
+    """Event files in ``tensorboard/`` of the run; a table of rollouts is a text in Markdown."""
+    from torch.utils.tensorboard import SummaryWriter
 
-    def __init__(self, recipe: Recipe, folder: Path, ids: dict[str, str]) -> None:  # noqa: ARG002
-        from torch.utils.tensorboard import SummaryWriter
+    writer = SummaryWriter(str(folder / "tensorboard"))
 
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
-
-    def numbers(self, values: Mapping[str, float], step: int) -> None:
-        """Write a scalar each."""
+    def numbers(values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+            writer.add_scalar(name, value, step)
 
-    def table(self, name: str, rows: list[list[Any]], step: int) -> None:
-        """Write a table in Markdown."""
+    def table(name: str, rows: list[list[Any]], step: int) -> None:
         lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
-        self._writer.add_text(name, "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines), step)
+        writer.add_text(name, "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines), step)
 
-    def close(self) -> None:
-        """Flush."""
-        self._writer.close()
+    return Tracker(numbers, table, writer.close)
 
 
-class Wandb:
+def _wandb(recipe: Recipe, folder: Path, ids: dict[str, str]) -> Tracker:
     """A Weights & Biases run; one that is resumed goes on."""
+    import wandb
 
-    def __init__(self, recipe: Recipe, folder: Path, ids: dict[str, str]) -> None:
-        import wandb
-
-        project = recipe.log.wandb or recipe.log.project
-        self._table: Any = wandb.Table
-        self._run: Any = wandb.init(
-            project=project,
-            name=recipe.name,
-            config=plain(recipe),
-            dir=str(folder),
-            id=ids.get("wandb"),
-            resume="allow",
-        )
-        # Steps are a number of their own: those of a resumed run begin before the last one that was logged.
-        self._run.define_metric(_STEP)
-        self._run.define_metric("*", step_metric=_STEP)
-        ids["wandb"] = str(self._run.id)
-
-    def numbers(self, values: Mapping[str, float], step: int) -> None:
-        """Log them."""
-        self._run.log({**values, _STEP: step})
-
-    def table(self, name: str, rows: list[list[Any]], step: int) -> None:
-        """Log a ``wandb.Table``."""
-        self._run.log({name: self._table(columns=list(COLUMNS), data=rows), _STEP: step})
-
-    def close(self) -> None:
-        """Finish the run."""
-        self._run.finish()
+    project, number = recipe.log.wandb or recipe.log.project, ids.get("wandb")
+    options = {"name": recipe.name, "config": plain(recipe), "dir": str(folder), "id": number, "resume": "allow"}
+    run: Any = wandb.init(project=project, **options)
+    # Steps are a number of their own: those of a resumed run begin before the last one that was logged.
+    run.define_metric(_STEP)
+    run.define_metric("*", step_metric=_STEP)
+    ids["wandb"] = str(run.id)
+    return Tracker(
+        lambda values, step: run.log({**values, _STEP: step}),
+        lambda name, rows, step: run.log({name: wandb.Table(columns=list(COLUMNS), data=rows), _STEP: step}),
+        run.finish,
+    )
 
 
-class Trackio:
+def _trackio(recipe: Recipe, folder: Path, ids: dict[str, str]) -> Tracker:
     """A Trackio run, kept on this machine unless Trackio is told otherwise; one that is resumed goes on by its name."""
+    import trackio
 
-    def __init__(self, recipe: Recipe, folder: Path, ids: dict[str, str]) -> None:
-        import trackio
-
-        name = ids.setdefault("trackio", folder.resolve().name)
-        self._table: Any = trackio.Table
-        self._run: Any = trackio.init(
-            project=recipe.log.project, name=name, config=plain(recipe), resume="allow", embed=False
-        )
-
-    def numbers(self, values: Mapping[str, float], step: int) -> None:
-        """Log them."""
-        self._run.log(dict(values), step=step)
-
-    def table(self, name: str, rows: list[list[Any]], step: int) -> None:
-        """Log a ``trackio.Table``."""
-        self._run.log({name: self._table(columns=list(COLUMNS), data=rows)}, step=step)
-
-    def close(self) -> None:
-        """Finish the run."""
-        self._run.finish()
+    name = ids.setdefault("trackio", folder.resolve().name)
+    run: Any = trackio.init(project=recipe.log.project, name=name, config=plain(recipe), resume="allow", embed=False)
+    return Tracker(
+        lambda values, step: run.log(dict(values), step=step),
+        lambda name, rows, step: run.log({name: trackio.Table(columns=list(COLUMNS), data=rows)}, step=step),
+        run.finish,
+    )
 
 
-class Mlflow:
+def _mlflow(recipe: Recipe, folder: Path, ids: dict[str, str]) -> Tracker:
     """A run of an MLflow experiment, at the ``MLFLOW_TRACKING_URI``; one that is resumed goes on."""
+    import mlflow
+    from mlflow.tracking import MlflowClient
 
-    def __init__(self, recipe: Recipe, folder: Path, ids: dict[str, str]) -> None:
-        import mlflow
-        from mlflow.tracking import MlflowClient
+    client: Any = MlflowClient()
+    experiment = client.get_experiment_by_name(recipe.log.project)
+    number = experiment.experiment_id if experiment else client.create_experiment(recipe.log.project)
+    if "mlflow" in ids:
+        client.update_run(ids["mlflow"], status="RUNNING")
+    else:
+        ids["mlflow"] = str(client.create_run(number, run_name=folder.resolve().name).info.run_id)
+        client.log_dict(ids["mlflow"], plain(recipe), "recipe.json")
+    run = ids["mlflow"]
 
-        self._metric: Any = mlflow.entities.Metric
-        self._client: Any = MlflowClient()
-        experiment = self._client.get_experiment_by_name(recipe.log.project)
-        number = experiment.experiment_id if experiment else self._client.create_experiment(recipe.log.project)
-        if "mlflow" in ids:
-            self._client.update_run(ids["mlflow"], status="RUNNING")
-        else:
-            run = self._client.create_run(number, run_name=folder.resolve().name)
-            ids["mlflow"] = str(run.info.run_id)
-            self._client.log_dict(ids["mlflow"], plain(recipe), "recipe.json")
-        self._run = ids["mlflow"]
+    def numbers(values: Mapping[str, float], step: int) -> None:
+        now, metric = int(time.time() * 1000), mlflow.entities.Metric
+        names = {name: re.sub(r"[^\w\-. :/]", "_", name) for name in values}  # without what MLflow forbids in one
+        client.log_batch(run, metrics=[metric(names[name], value, now, step) for name, value in values.items()])
 
-    def numbers(self, values: Mapping[str, float], step: int) -> None:
-        """Log them under names without what MLflow forbids in one."""
-        now = int(time.time() * 1000)
-        metrics = [self._metric(re.sub(r"[^\w\-. :/]", "_", name), value, now, step) for name, value in values.items()]
-        self._client.log_batch(self._run, metrics=metrics)
+    def table(name: str, rows: list[list[Any]], step: int) -> None:
+        client.log_dict(run, {"columns": list(COLUMNS), "data": rows}, f"{name}-{step:06d}.json")
 
-    def table(self, name: str, rows: list[list[Any]], step: int) -> None:
-        """Keep a JSON document of columns and data, which MLflow shows as a table."""
-        document = {"columns": list(COLUMNS), "data": rows}
-        self._client.log_dict(self._run, document, f"{name}-{step:06d}.json")
-
-    def close(self) -> None:
-        """End the run."""
-        self._client.set_terminated(self._run)
+    return Tracker(numbers, table, lambda: client.set_terminated(run))
 
 
 _TRACKERS: Mapping[str, Callable[[Recipe, Path, dict[str, str]], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "wandb": Wandb,
-    "trackio": Trackio,
-    "mlflow": Mlflow,
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "trackio": _trackio,
+    "mlflow": _mlflow,
 }
 
 
@@ -201,15 +163,14 @@ class Trackers:
         self._each(0, lambda tracker: tracker.close())
         self._trackers.clear()
 
-    def _each(self, step: int, work: Callable[[Tracker], None]) -> None:
+    def _each(self, step: int, work: Callable[[Tracker], object]) -> None:
         for name, tracker in list(self._trackers.items()):
             try:
                 work(tracker)
             except Exception as error:
                 # Hours of training are worth more than their curve in one more place.
                 self._trackers.pop(name)
-                message = f"{name} is reported to no more: {_reason(error)}; metrics.jsonl goes on"
-                self._events.append(Event(step, TRACKER_FAILED, "warning", message))
+                self._events.append(Event(step, TRACKER_FAILED, "warning", FAILED(name=name, reason=_reason(error))))
 
 
 def tag(stage: str, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +14,14 @@ from levelhead import metrics as metric
 from levelhead.objective.numerics import local
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
-from levelhead.records import Change, Event, Guard, Observer
+from levelhead.records import Change, Decision, Event, Guard, Observer
 from levelhead.training.batch import Sample
 from levelhead.training.coefficients import Coefficients
 from levelhead.training.optim import Updater
 from levelhead.training.plan import Plan
 from levelhead.training.ranks import Ranks
+from levelhead.training.step_result import Update
+from levelhead.training.watcher import Shown
 
 LARGEST = 20.0
 """Change of a log-probability beyond which its exponential is not taken any further."""
@@ -33,7 +35,17 @@ class _Reading:
     entropy: float
 
 
-class TrustRegion:
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """A few samples of an update, the weights that it starts from, and what these say of the samples."""
+
+    samples: list[Sample]
+    micros: list[MicroBatch]
+    old: list[Tensor]
+    before: _Reading
+
+
+class TrustRegion(Shown):
     """Beside the updater the only one that touches weights: it puts back what an update took too far.
 
     In memory it holds, on the device, the trained weights that a step starts from, and in host memory those that the
@@ -57,12 +69,13 @@ class TrustRegion:
         tokens: int,
         ranks: Ranks | None = None,
     ) -> None:
+        super().__init__(guard)
         self.guard, self._ranks = guard, ranks or Ranks()
         self._policy, self._updater, self._coefficients = policy, updater, coefficients
         self._tokens = tokens
         self._start: list[Tensor] | None = None
         self._snapshot: list[Tensor] | None = None
-        self.values: dict[str, float] = {}
+        self._probe: _Probe | None = None
         self.spent = False
         """Whether the guard wants no more updates from this batch."""
 
@@ -77,46 +90,45 @@ class TrustRegion:
             if self._snapshot is None:
                 self._snapshot = [weight.cpu() for weight in self._start]
 
-    def step(self, step: int, plan: Plan, *, later: bool) -> list[Event]:
-        """Take the optimizer's step, and as much of it back as the guard asks for.
+    def before(self, update: Update) -> Iterable[Decision]:
+        """Ask the guard whether the update is to be taken; measure the policy on a few of its samples if so."""
+        yield from super().before(update)
+        self._probe = None  # from here on the decisions have been carried out
+        if not update.skipped:
+            samples = self._probe_samples(update.plan)
+            micros = self._policy.pack([sample.sequence for sample in samples], self._tokens)
+            if micros:
+                old, reading = self._before(later=update.later), self._read(micros, update.plan.temperature)
+                self._probe = _Probe(samples, micros, old, reading)
 
-        Args:
-            step: Step of the run.
-            plan: Of the update; the probe is taken from its samples.
-            later: Whether the batch has seen an update before.
-        """
-        self.values = {}
-        samples = self._probe_samples(plan)
-        probe = self._policy.pack([sample.sequence for sample in samples], self._tokens)
-        if not probe:
-            self._updater.step()
+    def after(self, update: Update) -> Iterable[Event]:
+        """Measure the update, and take as much of it back as the guard asks for."""
+        if (probe := self._probe) is None:
             return []
-        old = self._before(later=later)
-        before = self._read(probe, plan.temperature)
-        sampler_logp = old_logp(probe, samples, before.logp) if later else before.logp
-        self._updater.step()
-        whole = self._read(probe, plan.temperature)
+        before, later, temperature = probe.before, update.later, update.plan.temperature
+        sampler_logp = old_logp(probe.micros, probe.samples, before.logp) if later else before.logp
+        whole = self._read(probe.micros, temperature)
         trials = [_change(1.0, before, whole, sampler_logp, later=later)]
         events: list[Event] = []
-        while (decision := self.guard.judge(step, trials)) is not None:
+        while (decision := self.guard.judge(update.step, trials)) is not None:
             scale = float(decision.params["scale"])
-            self._blend(old, scale / trials[-1].scale)
-            after = self._read(probe, plan.temperature) if scale else before
+            self._blend(probe.old, scale / trials[-1].scale)
+            after = self._read(probe.micros, temperature) if scale else before
             trials.append(_change(scale, before, after, sampler_logp, later=later))
             events = [decision.event]
             self.spent |= bool(decision.params.get("spent"))
             if not scale:
                 break
-        self.values = {
+        update.values |= {
             metric.GUARD_KL: trials[0].kl,
             metric.GUARD_SCALE: trials[-1].scale,
             metric.GUARD_DRIFT: trials[-1].drift[1],
         }
-        follows = alignment(probe, [sample.centred_reward for sample in samples], whole.logp - before.logp)
+        follows = alignment(probe.micros, [sample.centred_reward for sample in probe.samples], whole.logp - before.logp)
         if follows is not None:
-            self.values[metric.GUARD_ALIGNMENT] = follows
-        left = {"kl_after": trials[-1].kl, "drift_after": trials[-1].drift[1]}
-        return [replace(e, evidence={**e.evidence, **left}) for e in events]
+            update.values[metric.GUARD_ALIGNMENT] = follows
+        outcome = {"kl_after": trials[-1].kl, "drift_after": trials[-1].drift[1]}
+        return [replace(e, evidence={**e.evidence, **outcome}) for e in events]
 
     def keep(self, sampler_weights: Sequence[Tensor] | None = None) -> None:
         """Remember the weights that sampled the batch, if the guard thinks them worth it.

@@ -1,66 +1,61 @@
-"""The one seam between a stage and all who look on at it: guard, the user's observers, and those of the trainer itself.
+"""The one seam between a stage and all who look on at it: guard, audit, the user's observers, those of batches.
 
-A step shows them its batch, each update before it is taken, and its record afterwards.  What they decide is done here:
-an update is skipped or shortened, weights go back, the run ends.
+A step shows its watchers, one list of them, the batch, each update before and after it is taken, and its record.  What
+they decide is done here: an update is skipped or shortened, weights go back, the run ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
-from levelhead.policy.policy import Policy
+from levelhead.message import Message
+from levelhead.objective.terms import Term
 from levelhead.recipe.curriculum import ByWeight
 from levelhead.recipe.training import Grpo, Sft
-from levelhead.records import CoefficientOverrides, Event, Observer, StepRecord
+from levelhead.records import Event, StepRecord
 from levelhead.tasks.base import Task
-from levelhead.training.coefficients import Coefficients
 from levelhead.training.collected import Collected
-from levelhead.training.fidelity import DeclaredRewards, HeldWeights, moved_event
+from levelhead.training.fidelity import DeclaredRewards
 from levelhead.training.items import HeldOutItems, RepeatedItems
-from levelhead.training.optim import Updater
-from levelhead.training.plan import Plan
-from levelhead.training.ranks import Ranks
-from levelhead.training.step_result import UpdateResult
-from levelhead.training.trust_region import TrustRegion, find_guard
+from levelhead.training.step_result import Update
+from levelhead.training.trust_region import TrustRegion
+from levelhead.training.watcher import Watcher
 
 
-class BatchObserver(Protocol):
-    """Is shown what was sampled for a step, before anything is learnt from it."""
-
-    def sampled(self, step: int, rollouts: Collected) -> Iterable[Event]:
-        """Return what there is to report of a batch."""
-        ...
-
-
-class AccountedRollouts:
+class AccountedRollouts(Watcher):
     """Reports rollouts that are neither in their group nor left without a score by their task."""
+
+    LOST = Message(
+        "of {sampled} rollouts {left_out} are left out of their group, and their tasks gave no score to {unscored}; "
+        "rollouts {how}: {count}",
+        "{sampled} 条采样中有 {left_out} 条被移出所在的组，任务未给分的有 {unscored} 条；{how}的采样：{count} 条",
+    )
+    MISSING, TWICE = Message("missing", "缺失"), Message("counted twice", "重复计算")
 
     def sampled(self, step: int, rollouts: Collected) -> Iterable[Event]:
         """Look at the counts of a batch."""
         lost = rollouts.dropped - rollouts.unscored
         if lost:
             sampled = rollouts.episodes + rollouts.dropped
-            text = (
-                f"of {sampled} rollouts {rollouts.dropped} are left out of their group, and their tasks gave no score "
-                f"to {rollouts.unscored}; rollouts {'missing' if lost > 0 else 'counted twice'}: {abs(lost)}"
-            )
+            counts = {"sampled": sampled, "left_out": rollouts.dropped, "unscored": rollouts.unscored}
+            text = self.LOST(**counts, how=(self.MISSING if lost > 0 else self.TWICE)(), count=abs(lost))
             evidence = {"sampled": sampled, "left_out": rollouts.dropped, "lost": lost}
             yield Event(step, "rollouts-missing", "critical", text, "warn", evidence)
 
 
-class BatchWatch:
-    """Shows each batch to its observers, and reports every kind of violation once a stage.
+class BatchWatch(Watcher):
+    """Shows each batch to its watchers, and reports every kind of violation once a stage.
 
     Args:
-        observers: In the order in which they are asked.
+        watchers: In the order in which they are asked.
         repeated: One of them, whose state is kept in checkpoints; ``None`` where items may come again.
     """
 
-    def __init__(self, observers: Sequence[BatchObserver] = (), repeated: RepeatedItems | None = None) -> None:
-        self._observers, self._repeated = [*observers, *([repeated] if repeated else [])], repeated
+    def __init__(self, watchers: Sequence[Watcher] = (), repeated: RepeatedItems | None = None) -> None:
+        self._watchers, self._repeated = [*watchers, *([repeated] if repeated else [])], repeated
         self._reported: list[str] = []
 
     @classmethod
@@ -70,9 +65,9 @@ class BatchWatch:
         return cls([AccountedRollouts(), DeclaredRewards(tasks), held_out], RepeatedItems(tasks) if by_weight else None)
 
     def sampled(self, step: int, rollouts: Collected) -> list[Event]:
-        """Show a batch to all observers."""
+        """Show a batch to all watchers."""
         fresh: dict[str, Event] = {}
-        for event in (event for observer in self._observers for event in observer.sampled(step, rollouts)):
+        for event in (event for watcher in self._watchers for event in watcher.sampled(step, rollouts)):
             if event.code not in self._reported:
                 fresh.setdefault(event.code, event)
         self._reported += fresh
@@ -92,111 +87,89 @@ class BatchWatch:
         """
         self._reported = [*state["reported"]]
         if self._repeated and (forget_items or state["items"] is None):
-            self._observers.remove(self._repeated)
+            self._watchers.remove(self._repeated)
             self._repeated = None
         elif self._repeated:
             self._repeated.load_state_dict(state["items"])
 
 
 class Watch:
-    """Observers of the reinforcement stage, and what is done of what they decide.
+    """All watchers of the reinforcement stage, and what is done of what they decide.
 
     Args:
-        policy: What is trained.
-        updater: Its optimizer.
-        coefficients: Those that a guard may override.
-        observers: Shown every record; a guard is one.
-        batches: Looks at what was sampled.
-        tokens: Budget of a forward pass.
-        ranks: The processes that share the work.
+        watchers: In the order in which they are asked.
+        region: One of them, which puts weights back; ``None`` without a guard.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        updater: Updater,
-        coefficients: Coefficients,
-        observers: Sequence[Observer],
-        batches: Collection[BatchObserver],
-        tokens: int,
-        ranks: Ranks,
-    ) -> None:
-        self._updater, self._observers, self._batches = updater, observers, batches
-        guard = find_guard(observers)
-        self.trust_region = TrustRegion(policy, updater, coefficients, guard, tokens, ranks) if guard else None
-        self._held = HeldWeights(policy)
-
-    @property
-    def overrides(self) -> CoefficientOverrides:
-        """Coefficients as the guard wants them."""
-        return self.trust_region.guard.overrides if self.trust_region else CoefficientOverrides()
+    def __init__(self, watchers: Sequence[Watcher], region: TrustRegion | None) -> None:
+        self._watchers, self.region = watchers, region
 
     @property
     def keeps_weights(self) -> bool:
         """Whether the weights that sampled a batch may have to be gone back to."""
-        return self.trust_region is not None and self.trust_region.guard.corrects
+        return self.region is not None and self.region.guard.corrects
 
     @property
     def spent(self) -> bool:
         """Whether the guard wants no more updates from this batch."""
-        return self.trust_region is not None and self.trust_region.spent
+        return self.region is not None and self.region.spent
 
     def begin(self) -> None:
         """Begin a step: coefficients are overridden, and weights noted, as the guard wants it."""
-        if self.trust_region:
-            self.trust_region.begin()
+        if self.region:
+            self.region.begin()
 
     def sampled(self, step: int, rollouts: Collected) -> list[Event]:
         """Show what was sampled for a step."""
-        return [event for observer in self._batches for event in observer.sampled(step, rollouts)]
+        return [event for watcher in self._watchers for event in watcher.sampled(step, rollouts)]
 
-    def before(self, step: int, update: UpdateResult) -> bool:
-        """Show the gradient's numbers of an update; returns whether it is to be taken."""
-        for observer in self._observers:
-            for decision in observer.before_update(StepRecord(step, "grpo", update.values)):
+    def planned(self, update: Update) -> None:
+        """Show an update before its first forward pass."""
+        for watcher in self._watchers:
+            watcher.planned(update)
+
+    def terms(self, terms: Sequence[Term]) -> None:
+        """Show the terms of a micro-batch before their backward pass."""
+        for watcher in self._watchers:
+            watcher.terms(terms)
+
+    def before(self, update: Update) -> bool:
+        """Show the gradient of an update; returns whether it is to be taken."""
+        for watcher in self._watchers:
+            for decision in watcher.before(update):
                 update.events.append(decision.event)
                 update.skipped |= decision.kind == "skip"
                 update.stop |= decision.kind == "stop"
-        if update.skipped:
-            self._updater.clear()
         return not update.skipped
 
-    def take(self, step: int, plan: Plan, update: UpdateResult, *, later: bool) -> None:
-        """Take the optimizer's step, as far as the guard lets it stand; ``later``: not the first one of its batch."""
-        if not later and (names := self._held.moved()):
-            update.events.append(moved_event(step, names))
-        if self.trust_region is None:
-            self._updater.step()
-        else:
-            update.events += self.trust_region.step(step, plan, later=later)
-            update.values |= self.trust_region.values
-        update.values |= self._updater.visible
+    def after(self, update: Update) -> None:
+        """Show an update that has been taken; as much of it is put back as the guard asks for."""
+        for watcher in self._watchers:
+            update.events += watcher.after(update)
 
-    def after(self, record: StepRecord) -> tuple[list[Event], bool, bool]:
-        """Show the record of a step, and go back to the kept weights where an observer asks for it.
+    def recorded(self, record: StepRecord, sampler_weights: Sequence[Tensor] | None) -> tuple[list[Event], bool, bool]:
+        """Show the record of a step, and go back to the kept weights where a watcher asks for it.
+
+        Args:
+            record: Of the step.
+            sampler_weights: That sampled its batch, where the step did not start from them.
 
         Returns:
             Events, whether the run is to end, and whether the weights are those of before.
         """
-        events: list[Event] = []
-        stop = went_back = False
-        for observer in self._observers:
-            for decision in observer.after_update(record):
-                events.append(decision.event)
-                stop |= decision.kind == "stop"
-                if decision.kind == "rollback" and self.trust_region:
-                    self.trust_region.restore()
-                    went_back = True
-        return events, stop, went_back
-
-    def keep(self, sampler_weights: Sequence[Tensor] | None) -> None:
-        """End a step: remember its weights, and those that sampled the batch, if the guard thinks them worth it."""
-        self._held.note()
-        if self.trust_region:
-            self.trust_region.keep(sampler_weights)
+        decisions = [decision for watcher in self._watchers for decision in watcher.recorded(record)]
+        went_back = self.region is not None and any(decision.kind == "rollback" for decision in decisions)
+        if self.region is not None:
+            if went_back:
+                self.region.restore()
+            self.region.keep(sampler_weights)
+        for watcher in self._watchers:
+            watcher.ended()
+        stop = any(decision.kind == "stop" for decision in decisions)
+        return [decision.event for decision in decisions], stop, went_back
 
     def recall(self, records: Iterable[StepRecord]) -> None:
         """Show a guard what it had seen before the run was interrupted."""
-        if self.trust_region:
+        if self.region:
             for record in records:
-                self.trust_region.guard.recall(record)
+                self.region.guard.recall(record)

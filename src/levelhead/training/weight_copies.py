@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from levelhead.message import Message
 from levelhead.policy.policy import Policy
 from levelhead.policy.sharding import piece
 from levelhead.records import Event
@@ -18,6 +19,14 @@ from levelhead.training.loop import EventLoop
 
 STRIDE = 61
 """One entry in so many of each weight is compared after a sync."""
+
+
+STALE = Message(
+    "after the weight sync the copy that samples the next batch has other weights than the policy in {names}: the "
+    "batch is sampled by older weights than off_policy/mean says",
+    "权重同步之后，用于采样的副本在 {names} 上与策略不同：这批采样所用的权重比 off_policy/mean 所示的更旧",
+)
+MORE = Message("{names} and {count} more", "{names} 等（另有 {count} 个）")
 
 
 @dataclass(slots=True, eq=False)
@@ -170,11 +179,8 @@ def stale_weights(copy: Policy, policy: Policy, step: int) -> list[Event]:
     ]
     if not stale:
         return []
-    text = (
-        f"after the weight sync the copy that samples the next batch has other weights than the policy in "
-        f"{', '.join(stale[:3])}{f' and {len(stale) - 3} more' if len(stale) > 3 else ''}: the batch is sampled by "
-        "older weights than off_policy/mean says"
-    )
+    names = ", ".join(stale[:3])
+    text = STALE(names=MORE(names=names, count=len(stale) - 3) if len(stale) > 3 else names)
     evidence = {"weights": stale[:8], "version": policy.version}
     return [Event(step, "weight-sync", "critical", text, "warn", evidence)]
 
@@ -192,7 +198,7 @@ class SharedLane:
         self.capabilities, self.version = lane.capabilities, lane.version
 
     async def generate(self, request: Request) -> Completion:
-        """See :class:`Generator`."""
+        """Draw on the lane, with the group's place before the request's; see :class:`Generator`."""
         self._asked += 1
         return await self._lane.generate(replace(request, place=self._first + request.place))
 
@@ -202,7 +208,7 @@ class SharedLane:
             self._lane.leave()
 
     def expect(self, count: int) -> None:
-        """The lane knows already."""
+        """Do nothing: whoever made the lane has said how many requests it will get."""
 
     def leave(self) -> None:
         """Nobody waits for the rest of a group here."""
@@ -211,7 +217,7 @@ class SharedLane:
         """The weights are those of the copy."""
 
     async def rest(self) -> None:
-        """Others go on drawing."""
+        """Do nothing: other groups go on drawing from the same lane."""
 
     async def close(self) -> None:
         """Whoever made the lane closes it."""

@@ -92,6 +92,7 @@ async def test_an_episode_is_scored_by_the_sum_of_its_rewards() -> None:
             assert system["role"] == "system"
             assert user["content"] == f"Step {number + 1}\nGoal: count from 4\nPage:\nnow {number}"
             step = await episode.act("up")
+            assert step.reward == 0.5
         assert step.done
         assert step.score is not None
         assert step.score.total == 1.5

@@ -147,3 +147,24 @@ def test_the_rewards_of_a_group_give_its_mean_and_spread(tmp_path: Path) -> None
     assert history.series("reward").values == [0.0, 0.5]
     # Deviations of 1/2 from the mean, four of them over three: sqrt(1/3).
     assert history.series("reward_std").values == [0.0, pytest.approx((1 / 3) ** 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"), [("5 (0.833333)", 0.833333), ("9/22 (41%)", 0.41), ("10% (of 86)", 0.1), ("12 (3.5)", None)]
+)
+def test_a_count_with_its_share_is_the_share(cell: str, value: float | None) -> None:
+    if value is None:
+        with pytest.raises(NotANumberError):
+            parse_number(cell)
+    else:
+        assert parse_number(cell) == pytest.approx(value)
+
+
+def test_a_clip_ratio_that_no_update_has_is_of_cut_answers(tmp_path: Path) -> None:
+    rows = "".join(f"| {i} | 0.2 | 0.{90 + i} |\n" for i in range(6))
+    names = ("completions/clipped_ratio", "clip_ratio/region_mean")
+    cut, clipped = (
+        readings(tmp_path, f"| step | reward | clip_ratio |\n|---|---|---|\n{rows}", *names)[n] for n in names
+    )
+    assert len(cut) == 6
+    assert not clipped

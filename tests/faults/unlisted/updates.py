@@ -151,8 +151,8 @@ def _adapter_merged_in_bfloat16() -> Iterator[None]:
     resumes=True,
 )
 def _moments_lost_on_resume() -> Iterator[None]:
-    def load(self: Updater, state: Any, done: int) -> None:
-        self.done = done
+    def load(self: Updater, state: Any) -> None:
+        self.done = state["updates"]
 
     with swapped(Updater, "load", lambda _: load):
         yield

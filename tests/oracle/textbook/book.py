@@ -20,6 +20,7 @@ from oracle.textbook.estimators import Matrix, estimate, mean
 from oracle.textbook.records import Answer, Floats, Problem, Settings, Slopes, UnprovedError
 from oracle.textbook.rewards import Moments, charged, shaped
 from oracle.textbook.surrogates import Rise, importance, rises
+from oracle.textbook.turns import turn_share
 from oracle.textbook.weights import TaskBalance
 
 
@@ -122,8 +123,8 @@ class Book:
             own = [answers[i] for i in members]
             made.update(zip(members, self._of_task(name, weight, own), strict=True))
             seen = [(a, h) for a, h in zip(own, (entropies[i] for i in members), strict=True) if a.micro >= 0]
-            tokens = sum(a.length / a.turns for a, _ in seen)
-            entropy += weight * sum(float(h.sum()) / a.turns for a, h in seen) / max(tokens, 1e-9)
+            tokens = sum(a.length * self._turn(a) for a, _ in seen)
+            entropy += weight * sum(float(h.sum()) * self._turn(a) for a, h in seen) / max(tokens, 1e-9)
         self._measured["entropy"].append(entropy)
         if part:
             self._measured = defaultdict(list, before)
@@ -178,14 +179,15 @@ class Book:
     def _of_task(self, name: str, weight: float, answers: Sequence[Answer]) -> list[Slopes]:
         grpo = self.settings.grpo
         counted = [a for a in answers if not (grpo.mask_truncated and a.truncated)]
-        divisor = sum((a.length if grpo.loss.aggregation == "token_mean" else 1) / a.turns for a in counted)
+        by_token = grpo.loss.aggregation == "token_mean"
+        divisor = sum(a.length * self._turn(a) if by_token else 1 / a.turns for a in counted)
         surrogate = self._surrogate(answers, max(divisor, 1e-9))
         seen = [a for a in answers if a.micro >= 0]
-        tokens = sum(a.length / a.turns for a in seen)
+        tokens = sum(a.length * self._turn(a) for a in seen)
         penalised = grpo.kl.where == "loss" and self._watched(name)
         made, kl = [], 0.0
         for answer, rise in zip(answers, surrogate, strict=True):
-            share = (1 / answer.turns / tokens if answer.micro >= 0 else 0.0) * np.ones(answer.length)
+            share = (self._turn(answer) / tokens if answer.micro >= 0 else 0.0) * np.ones(answer.length)
             value, slope = kl_estimate(grpo.kl, answer) if penalised else (np.zeros(answer.length),) * 2
             kl += float((value * share).sum())
             made.append(
@@ -219,10 +221,13 @@ class Book:
                 made[i] = rise
         return made
 
+    def _turn(self, answer: Answer) -> float:
+        return turn_share(self.settings, answer.turns)
+
     def _share(self, answer: Answer, divisor: float) -> Floats:
         """What one unit of a token's surrogate adds to the objective of its task, shape (t,)."""
         loss = every_key.loss(self.settings.grpo.loss)
-        share = importance(loss, answer) * answer.learns * answer.balance / answer.turns / divisor
+        share = importance(loss, answer) * answer.learns * answer.balance * self._turn(answer) / divisor
         if loss.aggregation == "token_mean":  # Yu et al. 2025, DAPO: a mean over all tokens
             return share
         if loss.aggregation == "sequence_mean":  # Shao et al. 2024, GRPO: a mean of the answers' means

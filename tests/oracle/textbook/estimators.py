@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
 from levelhead.recipe.advantage import AdvantageSection
 from oracle.textbook.records import Attempt, Floats, UnprovedError
+from oracle.textbook.turns import TURNWISE
 
 Matrix = list[list[float]]
 """A number for each rollout of each group."""
@@ -52,10 +53,26 @@ def estimate(settings: AdvantageSection, rewards: Matrix, attempts: Sequence[Seq
         tokens = [_gtpo(settings, row, group) for row, group in zip(rewards, attempts, strict=True)]
         tokens = [[_bounded(t, settings.clip) for t in group] for group in tokens]
         return Advantages([[float(t.mean()) for t in group] for group in tokens], tokens)
+    if settings.kind in TURNWISE:
+        by_turn = [
+            TURNWISE[settings.kind](settings, _paid(row, group)) for row, group in zip(rewards, attempts, strict=True)
+        ]
+        bounded = [[_bounded(np.array(row), settings.clip) for row in group] for group in by_turn]
+        tokens = [
+            [np.repeat(row, a.lengths) for row, a in zip(rows, group, strict=True)]
+            for rows, group in zip(bounded, attempts, strict=True)
+        ]
+        return Advantages(
+            [[float(_bounded(np.array(row).mean(), settings.clip)) for row in g] for g in by_turn], tokens
+        )
     if settings.kind not in ESTIMATORS:
         raise UnprovedError(f"grpo.advantage.kind: {settings.kind}")
     values = ESTIMATORS[settings.kind](settings, rewards, attempts)
     return Advantages([_bounded(np.array(row), settings.clip).tolist() for row in values])
+
+
+def _paid(row: Sequence[float], group: Sequence[Attempt]) -> list[Attempt]:
+    return [replace(attempt, reward=reward) for attempt, reward in zip(group, row, strict=True)]
 
 
 def _bounded(values: Floats, clip: float | None) -> Floats:

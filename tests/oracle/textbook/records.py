@@ -64,6 +64,8 @@ class Attempt:
         lengths: Completion tokens of each turn.
         entropies: (tokens,) of the policy before the first update, turn after turn.
         drift: (tokens,) log-ratio of the policy to the reference before the first update.
+        paid: What was paid for each turn; nothing where the episode is paid once.
+        states: What the policy read at each turn.
     """
 
     reward: float
@@ -72,6 +74,8 @@ class Attempt:
     lengths: tuple[int, ...]
     entropies: Floats
     drift: Floats
+    paid: tuple[float, ...] = ()
+    states: tuple[object, ...] = ()
 
     @property
     def length(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from judged_preflight import Verdict, setup_with, sound
 from levelhead.preflight import preflight
+from levelhead.preflight.checks.credit_by_turn import CreditByTurn
 from levelhead.preflight.checks.wall import Wall
 from levelhead.preflight.context import PreflightContext
 from levelhead.preflight.result import Outcome, Status
@@ -17,9 +18,23 @@ from levelhead.recipe.tasks import Workflow
 from levelhead.tasks.sandbox import run
 from levelhead.training.collect import Collector
 from preflight.mutations.base import Checks, Context, Mutation, fault, patch
+from preflight.test_recipes import several_turns
 from preflight_setup import closeness
 
 KINDS = ("the oracle's answer", "an empty answer", "nonsense")
+
+
+SOUND_TURNS = ("grpo.advantage.kind=return_to_go", "grpo.loss.turns=sum")
+
+
+def _turns(*settings: str) -> Checks:
+    """The check on a task of several turns."""
+
+    def checks() -> Sequence[Any]:
+        context = PreflightContext(several_turns(*settings))
+        return list(CreditByTurn().run(context))
+
+    return checks
 
 
 def text(completion: Any) -> str:
@@ -199,6 +214,14 @@ MUTATIONS = (
             ("two rollouts, divided by their deviation", ("grpo.group_size=2",)),
             ("two rollouts", ("grpo.group_size=2", "grpo.advantage.kind=rloo")),
             ("three rollouts", ("grpo.group_size=3", "grpo.batch_size=12")),
+        )
+    ),
+    *(
+        Mutation("rewards/credit-by-turn", what, checks=_turns(*settings), healthy=_turns(*SOUND_TURNS), status="warn")
+        for what, settings in (
+            ("turns are divided by their number", ("grpo.advantage.kind=return_to_go",)),
+            ("a baseline for each turn that there is", ("grpo.advantage.kind=mt_grpo", "grpo.loss.turns=sum")),
+            ("generalised advantages, divided by turns", ("grpo.advantage.kind=loo_gae",)),
         )
     ),
     fault("rewards/constant/TASK", "length-is-rewarded", status="warn"),

@@ -1,8 +1,12 @@
-"""All mutations, and the checks that have none."""
+"""The one list of mutations: of checks of the users' preflight, and of proofs of ``tests/oracle``.
+
+``tests/preflight/test_mutations.py`` turns each red. A check whose mutations need more than a preflight has them in a
+module of its own (:data:`ELSEWHERE`); ``docs/preflight.md`` says of each check where it turns red.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from levelhead.preflight.explain import CATALOGUE
 from preflight.mutations import agreement, loss, resources, rewards, sampler, tokens
@@ -41,6 +45,18 @@ ELSEWHERE = {
     "tokens/spelled-tags/": "tests/preflight/test_thoughts_and_tags.py",
 }
 """Checks, by how their names begin, with three mutations or more in a module of their own."""
+PROVED_ELSEWHERE = {
+    "sampling/repeats": "tests/oracle/test_sampling_mutations.py",
+    "sampling/distribution": "tests/oracle/test_sampling_mutations.py",
+    "sampling/returns": "tests/oracle/test_sampling_mutations.py",
+    "sampling/processes": "tests/oracle/test_sampling_mutations.py",
+    "sampling/shares": "tests/oracle/test_sampling_mutations.py",
+    "sampling/redraws": "tests/oracle/test_sampling_mutations.py",
+    "objective/": "tests/oracle/test_objective.py",
+    "advantages/": "tests/oracle/test_batch_advantages.py",
+    "merge/": "tests/oracle/test_merged.py",
+}
+"""Proofs of the test suite, likewise."""
 PROOFS = """These are no checks of the preflight: they prove Levelhead's own arithmetic, which is the same on every
 machine, so that the test suite makes them (`tests/oracle`)."""
 
@@ -53,10 +69,10 @@ def is_elsewhere(check: str) -> bool:
 def as_markdown() -> str:
     """The tables of docs/preflight.md: what turns each check red, and each proof of the test suite."""
     proofs = dict.fromkeys(mutation.check for mutation in MUTATIONS if mutation.check not in CATALOGUE)
-    return f"{_rows('check', CATALOGUE)}\n\n{PROOFS}\n\n{_rows('proof', proofs)}"
+    return f"{_rows('check', CATALOGUE, ELSEWHERE)}\n\n{PROOFS}\n\n{_rows('proof', proofs, PROVED_ELSEWHERE)}"
 
 
-def _rows(title: str, names: Iterable[str]) -> str:
+def _rows(title: str, names: Iterable[str], elsewhere: Mapping[str, str]) -> str:
     lines = [f"| {title} | turns red where |", "|---|---|"]
     for check in names:
         listed = [mutation.what.replace("|", "\\|") for mutation in MUTATIONS if mutation.check == check]
@@ -64,4 +80,6 @@ def _rows(title: str, names: Iterable[str]) -> str:
             lines.append(f"| `{check}` | (no mutation: {WITHOUT[check]}) |")
         elif listed:
             lines.append(f"| `{check}` | {'; '.join(listed)} |")
+    for check, module in elsewhere.items():
+        lines.append(f"| `{check}{'...' if check.endswith('/') else ''}` | (in `{module}`) |")
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from levelhead.training.task_weights import check_task_weights, facts_of
 from pydantic import TypeAdapter
 
 from judge_hosts import Hosts, even_answers, grades
@@ -20,7 +21,6 @@ from levelhead.recipe.tasks import Math, TaskRecipe
 from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.registry import make_task
 from levelhead.training.advantages import declared_rewards
-from levelhead.training.task_weights import check_task_weights, facts_of
 
 GRADER = "def grade(question, answer, reference):\n    return 0.4\n"
 REWARDS = "def right(prompts, completions, completion_ids, **columns):\n    return [1.0 for _ in completions]\n"

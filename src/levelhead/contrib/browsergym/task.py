@@ -133,7 +133,7 @@ class BrowserGymEpisode:
         """
         if self._environment is None:
             raise RuntimeError("observe comes before act")
-        done = False
+        done, before = False, self.reward
         try:
             action = parse_action(text)
             call = call_of(action, self._ids)
@@ -144,9 +144,9 @@ class BrowserGymEpisode:
             done = await self._perform(self._environment, call)
         taken, self.step = self.step, self.step + 1
         if not (done or taken >= self._task.section.step_limit):
-            return Step(done=False)
+            return Step(done=False, reward=self.reward - before)
         await self.close()
-        return Step(done=True, score=self._score(taken, done))
+        return Step(done=True, score=self._score(taken, done), reward=self.reward - before)
 
     async def close(self) -> None:
         """Give the environment back."""

@@ -121,12 +121,13 @@ class OpenEnvEpisode:
         if self._client is None:
             raise RuntimeError("observe comes before act")
         self._reply = await self._ask(step={self._task.section.action: text.strip()})
-        self.reward += self._reply.reward or 0.0
+        reward = self._reply.reward or 0.0
+        self.reward += reward
         taken, self.step = self.step, self.step + 1
         if not (self._reply.done or taken >= self._task.section.step_limit):
-            return Step(done=False)
+            return Step(done=False, reward=reward)
         await self.close()
-        return Step(done=True, score=self._score(taken))
+        return Step(done=True, score=self._score(taken), reward=reward)
 
     async def close(self) -> None:
         """Give the connection back."""

@@ -58,7 +58,8 @@ class EntropyCollapse(Tuned):
             self._contrast_left(case, view)
         if case.evidence:
             self._company(case, view)
-        case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
+        rises = max(reward_trend.learned, reward_trend.second_half_rose)
+        case.add(self.REWARD_RISES_WEIGHT * rises, "reward-rises")
         case.add(self.REWARD_NEAR_TOP_WEIGHT * reward_trend.near_top, "reward-near-top", value=reward_trend.reward.late)
         if reward_trend.holds > self.HOLDS:
             # What pays has been learnt: a policy that is sure of it need not explore.
@@ -120,7 +121,7 @@ class EntropyCollapse(Tuned):
         )
         if (
             reward_trend.has_signal
-            and reward_trend.learned < self.NOT_LEARNED
+            and max(reward_trend.learned, reward_trend.second_half_rose) < self.NOT_LEARNED
             and max(reward_trend.near_top, reward_trend.holds) < self.HOLDS
         ):
             case.add(self.REWARD_FLAT_WEIGHT, "reward-flat")

@@ -189,6 +189,10 @@ class Lengths(Tuned):
 
     def _fixed(self, view: View, mean: Series) -> Candidate | None:
         low, high = view.series(metric.MIN_LENGTH), view.series(metric.MAX_LENGTH)
+        cut = view.series(metric.CLIPPED_RATIO).values
+        ended = 1 - stats.mean(cut[-stats.edge(len(cut)) :])
+        if cut and ended <= 1 - self.ALL_CUT:  # all stand at the limit, and their one length is its own
+            return None
         case = Candidate("length-fixed")
         if len(low) and len(low) == len(high):
             same = [a == b for a, b in zip(low.values, high.values, strict=True)]
@@ -209,8 +213,6 @@ class Lengths(Tuned):
             "length-same",
             length=mean.values[-1],
         )
-        cut = view.series(metric.CLIPPED_RATIO).values
-        ended = 1 - stats.mean(cut[-stats.edge(len(cut)) :])
         case.add(
             self.ANSWERS_ARE_SHORT_WEIGHT * ended * stats.ramp(mean.values[-1], *self.ANSWERS_ARE_SHORT_RANGE),
             "answers-are-short",

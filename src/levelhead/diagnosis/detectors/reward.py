@@ -148,7 +148,8 @@ class DeadGroups(Tuned):
             share=late,
         )
         early = stats.mean(dead.values[: stats.edge(n, self.BEGIN_SHARE)])
-        if n >= self.ROWS_OF_GROWTH and late - early > self.GROWTH_FROM and not view.reward_trend.near_top:
+        solved = view.reward_trend.near_top or view.reward_trend.at_its_best
+        if n >= self.ROWS_OF_GROWTH and late - early > self.GROWTH_FROM and not solved:
             case.add(
                 self.DEAD_SHARE_GROWS_WEIGHT * stats.ramp(late - early, *self.DEAD_SHARE_GROWS_RANGE),
                 "dead-share-grows",

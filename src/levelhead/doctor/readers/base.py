@@ -49,6 +49,9 @@ _FRACTIONS = frozenset({metric.ZERO_STD, metric.ALL_FAILED, metric.ALL_SOLVED, m
 _EVALUATION = ("eval", "is_eval", "validation")
 _NULL_IS_NAN = frozenset({metric.LOSS, "policy_loss", metric.GRAD_NORM, metric.KL, "ppo_kl", metric.ENTROPY})
 """Where these are null, sources that cannot write NaN (verl's JSON lines) or drop it (TRL's windows) mean NaN."""
+_CUT_OR_CLIPPED = frozenset({"clip", "clip_ratio", "clip ratio"})
+_CUT_NOT_CLIPPED = 0.45
+"""Share under one of these names beyond which it is of answers that are cut: no update clips so many tokens."""
 _MAX_UNREAD = 20
 _MOST_OF_A_GROUP = 64
 _MAX_STRANGERS = 200
@@ -69,6 +72,7 @@ class Row:
         line: Line (or record) of the source, counted from 1.
         statistic: ``first``, ``mean``, ``min``, ``max`` or ``last`` where the numbers are that of a whole run.
         part: Section, table or fenced block of a document that it stands in; rows of two parts may be of two runs.
+        run: Name of its run, in a table that has a run a row or a column.
     """
 
     step: float | None
@@ -77,6 +81,7 @@ class Row:
     line: int = 0
     statistic: str = ""
     part: int = 0
+    run: str = ""
 
 
 @dataclass(slots=True)
@@ -187,6 +192,8 @@ class Translator:
                 number, deviation = self._number(value, name)
             if number is None or value is True or value is False:
                 continue
+            if name == metric.CLIP_REGION and number > _CUT_NOT_CLIPPED and raw.strip().lower() in _CUT_OR_CLIPPED:
+                name = metric.CLIPPED_RATIO
             ranks[name] = target.rank
             if target.confidence == 1:
                 self._plain.add(name)

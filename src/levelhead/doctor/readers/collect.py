@@ -14,6 +14,7 @@ _STUCK = 3
 _MOST_STEPS = 1e15
 """A step beyond it is no place in a run."""
 _MAX_SUMMARY = 500
+_MAX_RUNS = 200
 _PEAKS = ("kl", "grad_norm", "loss", "clip", "mismatch", "sampling", "completions/max")
 _FLOORS = ("entropy", "validity")
 
@@ -50,6 +51,7 @@ class Collector:
         self._offset = 0.0
         self._part, self._moved = 0, False
         self.summary: dict[str, dict[str, float]] = {}
+        self.runs: dict[str, History] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -74,6 +76,10 @@ class Collector:
         They stand in the order first, lowest, mean, highest, last, at steps that only keep the order.
         """
         history = self.run
+        if self.runs and history.rows + len(self.summary) <= 1:
+            # A table of runs, and nothing else that is the course of one.
+            return next(iter(self.runs.values()))
+        self.runs = {}
         self.summary = {n: row for n, row in self.summary.items() if not len(history.series(n))}
         alone = not history.rows
         first, last = (0.0, 4.0) if alone else (history.first_step, history.last_step)
@@ -94,6 +100,11 @@ class Collector:
             for name, value in row.values.items():
                 if len(self.summary) < _MAX_SUMMARY or name in self.summary:
                     self.summary.setdefault(name, {})[row.statistic] = value
+            return
+        if row.run:
+            if len(self.runs) < _MAX_RUNS or row.run in self.runs:
+                run = self.runs.setdefault(row.run, History(self._capacity))
+                run.append(run.rows + 1.0, row.values)
             return
         self._moved, self._part = row.part != self._part, row.part
         if self._moved and row.step is not None and (lone := self._first):

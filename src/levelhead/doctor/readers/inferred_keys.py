@@ -73,7 +73,7 @@ _CHANGES = _words(
     "q top best worst value critic vf prompt query question input chosen rejected margin eval test val "
     "validation held heldout time seconds count num number n id seed loss std variance clip limit delta "
     "diff change budget cost baseline advantage adv schedule second sec hour scheduler sampler vllm "
-    "inference engine old behaviour behavior model format ref_model lora vocab temp temperature"
+    "inference engine old behaviour behavior model format ref_model lora vocab temp temperature first last"
 )
 """Words under which a signal is another one, unless the rule asks for them."""
 

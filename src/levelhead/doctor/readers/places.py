@@ -42,12 +42,13 @@ _STEP = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A column's place: a step, an epoch, a statistic, or none that is used."""
+    """A column's place: a step, an epoch, a statistic, a run, or none that is used."""
 
     step: float | None = None
     epoch: float | None = None
     statistic: str = ""
     bare: bool = False
+    run: str = ""
 
 
 def statistic_of(text: str) -> str:

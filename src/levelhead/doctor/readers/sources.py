@@ -46,6 +46,7 @@ class Log:
         guesses: Signals whose key was judged by its words: the key, and how sure that is.
         strangers: Keys of numbers that mean no signal, and how often they stood there.
         statements: Faults that the text itself names, by finding.
+        runs: Histories by name, where a table has a run a row or a column; the history is one of them.
     """
 
     format: str
@@ -57,6 +58,7 @@ class Log:
     guesses: dict[str, tuple[str, float]] = field(default_factory=dict)
     strangers: dict[str, int] = field(default_factory=dict)
     statements: dict[str, Statement] = field(default_factory=dict)
+    runs: dict[str, History] = field(default_factory=dict)
 
 
 def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
@@ -130,7 +132,8 @@ def read_files(
     name = max(set(formats), key=formats.count) if formats else "text"
     history = collector.settle()
     guesses = {signal: guess for signal, guess in guesses.items() if signal in history}
-    return Log(name, history, unread, list(paths), [], collector.summary, guesses, strangers, statements)
+    rest = (collector.summary, guesses, strangers, statements, collector.runs)
+    return Log(name, history, unread, list(paths), [], *rest)
 
 
 def read(

@@ -15,7 +15,8 @@ TABLE = Path(__file__).with_name("statements.yaml")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _HINT = re.compile(
     "sign|deadlock|identical|dead|signal|variance|advantage|gradient|stuck|fail|template|header|eot|prompt|mask|padding|"
-    "updates?|collaps|group|reward|hack|improv|learning|better|trunc|cut off|limit|entropy|kl|grad|lr|logprob|mismatch|"
+    "updates?|collaps|group|reward|hack|improv|learning|better|length|trunc|cut off|limit|entropy|kl|grad|lr|logprob|"
+    "mismatch|"
     "[\u4e00-\u9fff]",
     re.IGNORECASE,
 )
@@ -45,10 +46,14 @@ class Statement:
 
 
 @functools.cache
-def _expressions() -> tuple[re.Pattern[str], Mapping[str, re.Pattern[str]]]:
+def _expressions() -> tuple[re.Pattern[str], re.Pattern[str], Mapping[str, re.Pattern[str]]]:
     table = yaml.load(TABLE.read_text(encoding="utf-8"), _LOADER)  # noqa: S506 - a safe loader
-    hedges = re.compile(table.pop("hedges"), re.IGNORECASE)
-    return hedges, {code: re.compile("|".join(f"(?:{one})" for one in ones), re.I) for code, ones in table.items()}
+    hedges, denied = (re.compile(table.pop(name), re.IGNORECASE) for name in ("hedges", "denied"))
+    return (
+        hedges,
+        denied,
+        {code: re.compile("|".join(f"(?:{one})" for one in ones), re.I) for code, ones in table.items()},
+    )
 
 
 @dataclass(slots=True)
@@ -65,11 +70,11 @@ class Statements:
         if sum(map(str.isalpha, text)) < _LETTERS or 2 * sum(map(str.isdigit, text)) > len(text):
             return
         self._lines += 1
-        hedges, expressions = _expressions()
+        hedges, denied, expressions = _expressions()
         plain = text.replace("*", "").replace("`", "")
         for code, expression in expressions.items():
             match = expression.search(plain)
-            if match is None or hedges.search(plain[: match.start()]):
+            if match is None or hedges.search(plain[: match.start()]) or denied.search(plain[match.end() :]):
                 continue
             headed = text.lstrip().startswith("#") or "**" in text
             if code in self.found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from levelhead.doctor.readers.base import CORE, SAMPLE, Row, Translator
 from levelhead.doctor.readers.places import place_of
@@ -19,6 +20,12 @@ _TIME = re.compile(
     re.I,
 )
 """Headings of a first column that tells when a row was, under a name that is no step's."""
+_RUN = re.compile(
+    r"^(?:runs?|arms?|methods?|models?|config\w*|variants?|experiments?|exps?|settings?|tasks?|conditions?|systems?|"
+    r"strateg(?:y|ies)|algorithms?|versions?|方法|模型|实验|配置|任务|算法|设置|版本|策略)\b",
+    re.I,
+)
+"""Headings of a first column that names a run a row."""
 _WHEN = re.compile(r"(?<!\d)(\d{1,15})\W{0,40}(?:\([^()\d]{1,40}\)\W{0,4})?$")
 _SAVED = re.compile(r"^(?:check-?points?|ckpts?)\b", re.I)
 _CODE = re.compile(r"`([^`]+)`")
@@ -62,7 +69,7 @@ class Table:
         self._header: list[str | None] = []
         self._separator = ""
         self._fixed = False
-        self._timed = False
+        self._timed = self._runs = False
         self._notebook = False
         self.other_runs: list[str] = []
 
@@ -109,6 +116,7 @@ class Table:
         if not useful or (len(targets) + timed < 2 and len(cells) > 2) or any(_is_number(cell) for cell in cells):
             return False
         self._header, self._fixed, self._timed = names, False, timed
+        self._runs = bool(names[0] and not signals[0] and _RUN.match(names[0]) and not targets & {"step", "epoch"})
         if self._timed and names[0] and _SAVED.match(names[0]):
             # Checkpoints are scored when they are done: what their table shows is held out.
             self._header = [f"eval/{name}" if name and name != names[0] else name for name in names]
@@ -192,7 +200,7 @@ class Table:
         row = self._translator.row(pairs, number, least=0)
         if row and statistic:
             return Row(None, dict(row.values), None, number, statistic)
-        return row
+        return replace(row, run=cells[0].strip("*` ")) if row and self._runs else row
 
 
 def _is_number(cell: str) -> bool:

@@ -23,7 +23,8 @@ _CORNERS = frozenset(("",)) | _words(
 )
 _TIMES = frozenset(("step", "steps", "iteration", "iterations", "iter", "update", "updates", "global_step"))
 _NAMES = frozenset(("metric", "name", "tag", "key", "signal"))
-_VALUES = frozenset(("value", "val", "number", "reading"))
+_VALUES = frozenset(("value", "val", "values", "number", "reading", "observed", "result", "值", "数值", "结果", "값"))
+_FEWEST_RUNS = 2
 _MAX_ROWS = 500
 _MAX_COLUMNS = 2000
 _MAX_READINGS = 200_000
@@ -81,12 +82,22 @@ class TransposedTable:
         named = [place for place in places if place is not None]
         useful = [p for p in named if p.statistic or p.step is not None or p.epoch is not None]
         if not useful or 2 * len(named) <= len(names) or (separator == " " and len(named) < len(names)):
-            return False
+            return not useful and self._runs(separator, cells)
         bare = [place.step for place in useful if place.bare and place.step is not None]
         if bare and (len(useful) < 2 or bare != sorted(set(bare)) or (blank and len(bare) < 3)):
             return False
         self._places = [place or Place() for place in places]
         self._separator, self._cells = separator, []
+        return True
+
+    def _runs(self, separator: str, cells: list[str]) -> bool:
+        """Take columns that are runs: two and more under names of their own."""
+        runs = [Place(run=cell) if cell and place_of(cell) is None else Place() for cell in cells[1:]]
+        named = [place.run for place in runs if place.run]
+        of_values = any(name.lower() in _VALUES or _is_number(name) for name in named)
+        if separator not in "|│" or cells[0].lower() in _TIMES or len(set(named)) < _FEWEST_RUNS or of_values:
+            return False
+        self._places, self._separator, self._cells = runs, separator, []
         return True
 
     def row(self, line: str, number: int) -> bool:
@@ -112,13 +123,13 @@ class TransposedTable:
         if not any(self._translator.knows(name) for name, _ in cells):
             return
         for i, place in enumerate(places):
-            if place == Place():
+            if place == Place():  # a column of remarks
                 continue
             pairs: list[tuple[str, Any]] = [(name, row[i]) for name, row in cells if row[i]]
             row = self._translator.row(pairs, self._number, least=0)
             if row:
                 epoch = place.epoch if place.epoch is not None else row.epoch
-                yield Row(place.step, row.values, epoch, self._number, place.statistic)
+                yield Row(place.step, row.values, epoch, self._number, place.statistic, run=place.run)
 
 
 def _is_number(cell: str) -> bool:

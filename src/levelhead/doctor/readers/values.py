@@ -34,9 +34,14 @@ NUMBER = (
 """Regular expression of a bare number, case-insensitive words included."""
 
 _ASIDE = re.compile(
-    r"^([-+]?[\d.][\d.,eE+\-]{0,24}%?)\*{0,2}\s{0,4}[(\uff08@][^()\uff08\uff09\d][^()\uff08\uff09]{0,40}[)\uff09]\*{0,2}$"
+    r"^([-+]?[\d.][\d.,eE+\-]{0,24}%?)\*{0,2}\s{0,4}[(\uff08@]"
+    r"(?:of \d|[^()\uff08\uff09\d])[^()\uff08\uff09]{0,40}[)\uff09]\*{0,2}$"
 )
 """A number with a remark behind it: ``0.676 (cap fired)``."""
+_COUNTED = re.compile(
+    r"^\d{1,9}(?:\s?/\s?\d{1,9})?\s{0,4}[(\uff08]\s?(?P<share>[01]?\.\d{1,12}|\d{1,3}(?:\.\d{1,6})?\s?%)\s?[)\uff09]$"
+)
+"""A count with its share behind it: ``5 (0.83)``, ``9/22 (41%)``."""
 _ARROWS = ("→", "->", "=>", "⟶")
 _SPAN = re.compile(
     r"^(?:[^\d+\-.→]{1,12})?(?P<low>-?\d{1,12}(?:\.\d{1,12})?)%?\s{0,4}(?P<between>→|->|=>|⟶|[-\u2013\u2014~\uff5e至到])\s{0,4}"
@@ -83,6 +88,8 @@ def parse_number(text: str) -> float | None:
         return float(unit.group(1).replace(",", "")) * scale
     if bare != text:
         return parse_number(bare)
+    if counted := _COUNTED.match(bare):
+        return parse_number(counted.group("share"))
     if aside := _ASIDE.match(bare):
         return parse_number(aside.group(1))
     raise NotANumberError(text[:60])

@@ -31,6 +31,10 @@ ADVANTAGES = registry(
         "groupwise:WorkflowAware",
         "subsets:PassAtK",
         "subsets:Pkpo",
+        "turnwise:ReturnToGo",
+        "turnwise:LooGae",
+        "turnwise:MtGrpo",
+        "turnwise:GiGpo",
     ],
 )
 """Every estimator by the name that it has in a recipe."""
@@ -126,9 +130,9 @@ def _clipped(advantages: Advantages, clip: float | None) -> Advantages:
     if clip is None:
         return advantages
     xp = array_namespace(advantages.values_gk)
-    tokens = advantages.tokens_gkt
+    finer = {"tokens_gkt": advantages.tokens_gkt, "turns_gkn": advantages.turns_gkn}
     return Advantages(
         values_gk=xp.clip(advantages.values_gk, -clip, clip),
         has_signal_g=advantages.has_signal_g,
-        tokens_gkt=None if tokens is None else xp.clip(tokens, -clip, clip),
+        **{name: None if array is None else xp.clip(array, -clip, clip) for name, array in finer.items()},
     )

@@ -24,11 +24,14 @@ class Advantages:
         has_signal_g: Which groups carry signal, boolean, shape (groups,).  The others can be left out of the update.
         tokens_gkt: Advantage of each token, shape (groups, K, tokens), from estimators that share credit out
             among tokens; ``values_gk`` is then the mean over a rollout's tokens.  ``None`` elsewhere.
+        turns_gkn: Advantage of each turn, shape (groups, K, turns), from estimators that tell turns apart;
+            ``values_gk`` is then the mean over a rollout's turns.  ``None`` elsewhere.
     """
 
     values_gk: Array
     has_signal_g: Array
     tokens_gkt: Array | None = None
+    turns_gkn: Array | None = None
 
 
 def as_floats(name: str, array: Array) -> tuple[ModuleType, Array]:

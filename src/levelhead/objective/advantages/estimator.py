@@ -24,6 +24,10 @@ class RewardBatch:
         features: A number for each rollout by name of a structural feature, each of shape (groups, K).
         entropies_gkt: Entropy of the policy at each token in nats, shape (groups, K, tokens).
         mask_gkt: 1 for completion tokens, 0 for padding, shape (groups, K, tokens).
+        turn_rewards_gkn: What the environment paid for each turn, as parts of the total, shape (groups, K, turns).
+        turns_gkn: 1 for the turns that a rollout has, 0 after its last, shape (groups, K, turns).
+        states_gkn: A number for what the policy read at each turn: equal where it read the same, shape
+            (groups, K, turns).
     """
 
     rewards_gk: Array
@@ -33,6 +37,9 @@ class RewardBatch:
     features: Mapping[str, Array] | None = None
     entropies_gkt: Array | None = None
     mask_gkt: Array | None = None
+    turn_rewards_gkn: Array | None = None
+    turns_gkn: Array | None = None
+    states_gkn: Array | None = None
 
 
 class Estimator(Section):
@@ -54,6 +61,8 @@ class Estimator(Section):
     """Whether it raises the mean reward, as a trial of its sign expects, and nothing besides."""
     by_token: ClassVar[bool] = False
     """Whether it gives each token an advantage of its own, and not each rollout one."""
+    biased_by_length: ClassVar[bool] = False
+    """Whether its gradient leans towards fewer (or more) turns where the policy decides how many there are."""
     reads_total: ClassVar[bool] = True
     """Whether it reads the total reward, which shaping and a charge for the KL change."""
 

@@ -68,7 +68,7 @@ class Sum(Aggregator):
     linear = True
 
     def weights(self, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
-        """Return ones."""
+        """Return ones, (m,): the sum of the gradients."""
         return gramian_mm.new_ones(len(gramian_mm))
 
 
@@ -79,7 +79,7 @@ class Mean(Aggregator):
     linear = True
 
     def weights(self, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
-        """Return ``1 / m``."""
+        """Return ``1 / m`` for each of m gradients, (m,): their mean."""
         return gramian_mm.new_ones(len(gramian_mm)) / len(gramian_mm)
 
 

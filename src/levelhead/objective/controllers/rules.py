@@ -39,7 +39,7 @@ class Band(Controller):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """``coef_min`` and ``coef_max``."""
+        """``coef_min`` and ``coef_max``: the coefficient never leaves them."""
         return self.coef_min, self.coef_max
 
     def move(self, state: ControllerState, measured: float) -> ControllerState:
@@ -68,7 +68,7 @@ class Lagrangian(Controller):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """``coef_min`` and ``coef_max``."""
+        """``coef_min`` and ``coef_max``: the coefficient never leaves them."""
         return self.coef_min, self.coef_max
 
     def move(self, state: ControllerState, measured: float) -> ControllerState:

@@ -17,5 +17,5 @@ class Reinforce(Loss):
     has_ratio = False
 
     def surrogate(self, inputs: Inputs) -> Surrogate:
-        """Return ``A logp``."""
+        """Return ``A logp`` of each token, (n, t), to be maximised."""
         return Surrogate(inputs.advantages_nt * inputs.logp_nt)

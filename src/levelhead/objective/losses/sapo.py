@@ -25,7 +25,7 @@ class Sapo(Loss):
     """SAPO's temperature elsewhere."""
 
     def surrogate(self, inputs: Inputs) -> Surrogate:
-        """Return the gated advantage."""
+        """Return the advantage times the sigmoid gate of the ratio, (n, t), to be maximised."""
         advantages_nt = inputs.advantages_nt
         tau_nt = advantages_nt.new_full(advantages_nt.shape, self.tau_neg).masked_fill(advantages_nt > 0, self.tau_pos)
         gate_nt = (tau_nt * (inputs.ratio_nt - 1)).sigmoid() * 4 / tau_nt

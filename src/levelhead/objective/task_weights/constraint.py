@@ -42,7 +42,7 @@ class Constraint(TaskWeights):
 
     @property
     def tasks(self) -> Mapping[str, str]:
-        """The constrained ones."""
+        """The tasks under a bound, and the key that gives each its bound."""
         return dict.fromkeys(self.least, "least")
 
     def check(self, facts: TaskFacts) -> None:

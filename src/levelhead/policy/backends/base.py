@@ -78,7 +78,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """What logs call it."""
+        """Name in logs, as in the recipe's ``model.backend``."""
         ...
 
     @classmethod

@@ -110,8 +110,8 @@ def branching_attention(
         raise ValueError(f"attention with {odd[0]} cannot run on trees")
     windows = getattr(trees, "windows", None)
     if windows is not None and kwargs.get("sliding_window", windows[layer]) != windows[layer]:
-        said = kwargs["sliding_window"]
-        raise ValueError(f"layer {layer} says that its window is {said}, and its config {windows[layer]}")
+        window = kwargs["sliding_window"]
+        raise ValueError(f"layer {layer} says that its window is {window}, and its config {windows[layer]}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     out = trees.attend(layer, query, key, value, scale)
     return out.transpose(1, 2).contiguous(), None

@@ -8,6 +8,7 @@ from levelhead.preflight.checks.batch_reuse import BatchReuse
 from levelhead.preflight.checks.coefficients import Coefficients
 from levelhead.preflight.checks.completion_only import CompletionOnly
 from levelhead.preflight.checks.constant_answer import ConstantAnswer
+from levelhead.preflight.checks.credit_by_turn import CreditByTurn
 from levelhead.preflight.checks.custom_gradient import CustomGradient
 from levelhead.preflight.checks.demonstration_loss import DemonstrationLoss
 from levelhead.preflight.checks.descent import Descent
@@ -85,6 +86,7 @@ CHECKS: tuple[type[Check], ...] = (
     Temperature,
     Dropout,
     GroupSize,
+    CreditByTurn,
     JudgeCalibration,
     GrpoLearningRate,
     SftLearningRate,

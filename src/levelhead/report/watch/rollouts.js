@@ -15,6 +15,7 @@
     facts.push(make("span", { cls: "num", text: `reward ${number(row.reward)}` }));
     if (typeof row.advantage === "number") facts.push(make("span", { text: `advantage ${number(row.advantage, 3)}` }));
     if (row.length !== undefined) facts.push(make("span", { text: `${number(row.length)} tokens` }));
+    if (row.turn_rewards) facts.push(make("span", { text: `by turn ${row.turn_rewards.map((paid) => number(paid, 3)).join(", ")}` }));
     if (row.finish === "length") facts.push(pill("cut off", "warning"));
     if (row.valid === false) facts.push(pill("not readable", "critical"));
     return facts;

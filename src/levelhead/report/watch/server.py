@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from levelhead import extensions
 from levelhead.diagnosis.chinese import Words, said
 from levelhead.diagnosis.findings import Language
+from levelhead.diagnosis.notice import message_of
 from levelhead.documents import dump_json
 from levelhead.documents.plotly import plotly_script
 from levelhead.errors import InputError
@@ -279,7 +280,7 @@ def _events(server: WatchServer, query: Query) -> Any:
         news = run.events(_whole(_one(query, "epoch")), _whole(_one(query, "count")))
     if server.language == "en":
         return news
-    return {**news, "events": [{**event, "message": said(str(event.get("message", "")))} for event in news["events"]]}
+    return {**news, "events": [{**event, "message": message_of(event, "zh")} for event in news["events"]]}
 
 
 def _findings(server: WatchServer, query: Query) -> Any:

@@ -63,7 +63,7 @@ class Generator(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """Whose log-probabilities it records, and whether its draws can be repeated."""
         ...
 
     @property

@@ -27,7 +27,7 @@ COMPACT_FRACTION = 0.125
 
 @dataclass(slots=True)
 class _Row:
-    """One completion being sampled."""
+    """One completion while it is sampled: its tokens, and their log-probabilities in nats."""
 
     prompt: int
     draws: NDArray[np.float64]
@@ -92,7 +92,7 @@ class LocalGenerator:
 
     @property
     def policy(self) -> Policy:
-        """Whose model samples."""
+        """The policy whose model samples; its weights are read at every call."""
         return self._policy
 
     async def sync_weights(self) -> None:
@@ -264,10 +264,10 @@ class LocalGenerator:
             for column, new in ((ids, tokens), (logprobs, drawn.policy_b), (behaviour, drawn.behaviour_b)):
                 column.select(1, position).index_copy_(0, live, new)
             alive = alive & ~torch.isin(tokens, stops)
-            left = int(alive.sum())
-            if left == 0 or position + 1 == budget:
+            alive_count = int(alive.sum())
+            if alive_count == 0 or position + 1 == budget:
                 break
-            if len(live) - left >= max(1, COMPACT_FRACTION * len(live)):
+            if len(live) - alive_count >= max(1, COMPACT_FRACTION * len(live)):
                 keep = alive.nonzero()[:, 0]
                 decoder.keep(keep)
                 draws, tokens, live = draws[keep], tokens[keep], live[keep]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import json
 import math
@@ -13,6 +12,8 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
+
+from filelock import FileLock
 
 from levelhead.errors import InputError
 from levelhead.recipe.endpoint import Endpoint
@@ -68,8 +69,8 @@ class Rates:
     def _add(self, amounts: Mapping[str, float]) -> float:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self.path.open("a+", encoding="utf-8") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+            lock = FileLock(self.path.with_suffix(".lock"))
+            with lock, self.path.open("a+", encoding="utf-8") as file:
                 file.seek(0)
                 due, now, wait = _read(file.read()), time.time(), 0.0
                 for name in self._per_s.keys() & amounts.keys():

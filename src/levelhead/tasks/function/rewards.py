@@ -6,7 +6,7 @@ import inspect
 import math
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -170,7 +170,7 @@ def _values(outcome: Outcome, n: int, notes: Notes) -> list[float | RatingError 
 
 def _read(result: Any, n: int) -> list[float | RatingError | None]:
     """Read the values that a function returned; runs code of the user's, where the result is a generator."""
-    if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
+    if isinstance(result, str | bytes | Mapping | Set) or not isinstance(result, Iterable):  # a set has no order
         raise RatingError(f"returned {type(result).__name__} where a list of {n} numbers was wanted")
     values = list(islice(result, n + 1))  # an iterator may have no end
     if len(values) != n:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.recipe import Recipe
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.records import Event
@@ -15,6 +16,12 @@ from levelhead.training.ranks import Ranks
 
 CACHE_PLACE = "cache-on-network"
 """Code of the event that a file of replies lies on a network file system."""
+ON_NETWORK = Message(
+    "tasks.{index}.{key}.cache: {cache} lies on a network file system ({kind}), where SQLite's locks do not hold: "
+    "processes on other machines may damage it; put it on a local disk of each machine",
+    "tasks.{index}.{key}.cache：{cache} 位于网络文件系统（{kind}）上，SQLite 的锁在那里不起作用，"
+    "其他机器上的进程可能损坏它；请放到每台机器的本地磁盘",
+)
 
 _ENDPOINTS = ("judge", "executor")
 """Keys of a task that hold an endpoint."""
@@ -105,8 +112,5 @@ def cache_events(recipe: Recipe, kind_of: Callable[[str], str | None] = network_
             endpoint = getattr(section, key, None)
             cache = endpoint.cache if isinstance(endpoint, Endpoint) else None
             if cache is not None and (kind := kind_of(cache)) is not None:
-                text = (
-                    f"tasks.{index}.{key}.cache: {cache} lies on a network file system ({kind}), where SQLite's locks "
-                    "do not hold: processes on other machines may damage it; put it on a local disk of each machine"
-                )
+                text = ON_NETWORK(index=index, key=key, cache=cache, kind=kind)
                 yield Event(0, CACHE_PLACE, "warning", text, None, {"path": cache, "file_system": kind})

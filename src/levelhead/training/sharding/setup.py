@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from levelhead.errors import InputError
-from levelhead.policy.load import Load, resolve_device
+from levelhead.policy.device import resolve_device
+from levelhead.policy.load import Load
 from levelhead.policy.sharding import Reference, shard_policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.generator import Local, Vllm

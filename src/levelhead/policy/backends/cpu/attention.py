@@ -134,8 +134,8 @@ def fused(
 
     ``mask`` is added to the scaled products, and broadcast.
     """
-    given = None if mask is None else mask.to(query.dtype)
-    both: tuple[Tensor, Tensor] = kernels()[0](query, key, value, 0.0, causal, attn_mask=given, scale=scale)
+    bias = None if mask is None else mask.to(query.dtype)
+    both: tuple[Tensor, Tensor] = kernels()[0](query, key, value, 0.0, causal, attn_mask=bias, scale=scale)
     return both
 
 
@@ -179,9 +179,9 @@ class _PieceAttention(torch.autograd.Function):
         flash_backward = kernels()[1]
         gradients = [torch.zeros_like(x) for x in (query, key, value)]
         for piece in ctx.pieces.causal:
-            given = [_stacked(x, piece) for x in (grad, query, key, value, out)]
+            pieces = [_stacked(x, piece) for x in (grad, query, key, value, out)]
             part_log = _stacked(log[..., None], piece)[..., 0]
-            parts = flash_backward(*given, part_log, 0.0, True, scale=ctx.scale)
+            parts = flash_backward(*pieces, part_log, 0.0, True, scale=ctx.scale)
             for whole, part in zip(gradients, parts, strict=True):
                 _stacked(whole, piece).copy_(part)
         for a, b, c, d in ctx.pieces.full:

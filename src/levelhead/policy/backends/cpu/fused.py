@@ -134,7 +134,7 @@ class _Packed:
 
     @classmethod
     def of(cls, plain: _Product) -> _Packed:
-        """The same layer."""
+        """Return a layer with its weights laid out for oneDNN; it gives the same results."""
         return cls(torch.ops.mkldnn._reorder_linear_weight(plain.weights[0], 128), plain.bias)
 
     def __call__(self, x: Tensor) -> Tensor:

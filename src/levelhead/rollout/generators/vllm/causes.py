@@ -53,7 +53,7 @@ class Patient:
 
 async def diagnose(patient: Patient) -> EngineError:
     """Test the known causes, the cheapest first, and return the error that names the one that fits."""
-    told = (
+    mismatch = (
         f"{patient.url}: after the weight sync its log-probabilities are {patient.gap.mean:.2g} nats a token off the "
         f"trainer's on average ({patient.gap.most:.2g} at most; allowed {patient.bound:.2g})"
     )
@@ -61,10 +61,11 @@ async def diagnose(patient: Patient) -> EngineError:
         fitting = await test(patient)
         if fitting is not None:
             cause, why = fitting
-            return EngineError(f"{told}. {why}", cause)
+            return EngineError(f"{mismatch}. {why}", cause)
     return EngineError(
-        f"{told}. No known cause fits, and sending the weights again does not help: it serves another model (another "
-        "architecture, configuration or quantisation); start it with the command that `levelhead serve policy` prints",
+        f"{mismatch}. No known cause fits, and sending the weights again does not help: it serves another model "
+        "(another architecture, configuration or quantisation); start it with the command that `levelhead serve "
+        "policy` prints",
         "other-model",
     )
 

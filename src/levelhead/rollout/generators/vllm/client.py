@@ -69,7 +69,7 @@ class Client:
         return await self._call(self._control, method, path, seconds, body, MOST_BYTES)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to the server; a request under way fails."""
         await self._http.aclose()
         await self._control.aclose()
 
@@ -106,10 +106,10 @@ class Client:
     def _excerpt(self, text: str) -> str:
         """What a server says of an error, out of its JSON where it is some, without the key."""
         try:
-            said: Any = json.loads(text)
-            while isinstance(said, dict):
-                said = said.get("message") or said.get("error") or said.get("detail") or json.dumps(said)
-            text = str(said)
+            detail: Any = json.loads(text)
+            while isinstance(detail, dict):
+                detail = detail.get("message") or detail.get("error") or detail.get("detail") or json.dumps(detail)
+            text = str(detail)
         except (ValueError, RecursionError):
             pass
         return printable(self._secrets.clean(text[:_MOST_SAID]), EXCERPT)

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from levelhead import metrics as metric
 from levelhead.errors import EngineError
+from levelhead.message import Message
+from levelhead.metrics import engine as numbers
 from levelhead.policy.policy import Policy
 from levelhead.recipe.generator import Vllm
 from levelhead.rollout.generators.vllm import peers, probe
@@ -25,6 +26,10 @@ from levelhead.rollout.generators.vllm.transports.base import Payload, Transport
 from levelhead.rollout.generators.vllm.weights import fingerprint
 
 T = TypeVar("T")
+RESTARTED = Message(
+    "{server} has been started anew (or given weights by somebody else); it gets the weights again",
+    "{server} 已重新启动（或被别人写入了权重）；将再次收到权重",
+)
 Compute = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Computes in a thread that may use the policy."""
 
@@ -134,14 +139,14 @@ class Engine:
         use, self._use = self._use, _Use()
         repeated, self.servers.repeated = self.servers.repeated, 0
         values = {
-            metric.ENGINE_SERVERS: float(len(self.servers.there)),
-            metric.ENGINE_SYNCS: float(use.syncs),
-            metric.ENGINE_REPEATED: float(repeated),
-            metric.TIME_SYNC: use.seconds,
+            numbers.SERVERS: float(len(self.servers.there)),
+            numbers.SYNCS: float(use.syncs),
+            numbers.REPEATED: float(repeated),
+            numbers.TIME_SYNC: use.seconds,
         }
         if use.gaps:
-            values[metric.ENGINE_MISMATCH_MEAN] = max(gap.mean for gap in use.gaps)
-            values[metric.ENGINE_MISMATCH_MAX] = max(gap.most for gap in use.gaps)
+            values[numbers.MISMATCH_MEAN] = max(gap.mean for gap in use.gaps)
+            values[numbers.MISMATCH_MAX] = max(gap.most for gap in use.gaps)
         return values
 
     async def close(self) -> None:
@@ -174,7 +179,7 @@ class Engine:
             self.servers.tell(
                 "engine-restarted",
                 "warning",
-                f"{server.url} has been started anew (or given weights by somebody else); it gets the weights again",
+                RESTARTED(server=server.url),
                 {"server": server.url},
             )
 

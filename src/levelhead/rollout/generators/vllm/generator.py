@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from levelhead.errors import EngineError
+from levelhead.message import Message
 from levelhead.policy.policy import Policy
 from levelhead.records import Event, Turn
 from levelhead.rollout.draws import derive
@@ -19,6 +20,10 @@ from levelhead.rollout.generators.vllm.errors import HangsError, RefusedError, S
 from levelhead.rollout.generators.vllm.routes import Reply, ReplyError, read_reply, sampling_params, write_body
 from levelhead.rollout.generators.vllm.servers import LOOK_S, Server
 
+BAD_REPLY = Message(
+    "{server} sends a reply that is not what was asked for ({why}); the request is repeated",
+    "{server} 的回复不是所请求的内容（{why}）；请求会重做",
+)
 ATTEMPTS = 4
 """Times that a request is sent before its failure counts."""
 _GONE, _BROKEN = frozenset({404}), 500
@@ -89,10 +94,10 @@ class VllmGenerator:
                     await self._bring_back()
                     continue
                 try:
-                    given = server.syncs
+                    syncs = server.syncs
                     return await self._ask(server, label, request)
                 except ServerStaleError:
-                    if server.syncs == given:  # nobody else has noticed it and brought the weights meanwhile
+                    if server.syncs == syncs:  # nobody else has noticed it and brought the weights meanwhile
                         engine.restarted(server)
                     await engine.renew(server, self._policy, self._compute)
                 except (ServerLostError, RefusedError, HangsError, ReplyError) as error:
@@ -197,7 +202,7 @@ class VllmGenerator:
         elif isinstance(error, ReplyError) and not last:
             self.engine.servers.tell_once(
                 "engine-bad-reply",
-                f"{server.url} sends a reply that is not what was asked for ({error}); the request is repeated",
+                BAD_REPLY(server=server.url, why=error),
                 {"server": server.url, "why": str(error)},
             )
         elif last:

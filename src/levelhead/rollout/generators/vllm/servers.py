@@ -8,12 +8,27 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from levelhead.errors import EngineError, InputError
+from levelhead.message import Message
 from levelhead.records import Event, Severity
 from levelhead.rollout.generators.vllm.client import Client
 from levelhead.rollout.generators.vllm.errors import HangsError, RefusedError, ServerLostError
 from levelhead.rollout.generators.vllm.routes import COMPLETIONS, GENERATE
 
 T = TypeVar("T")
+
+LOST = Message(
+    "{server} is lost ({why}); its requests are repeated on the {rest} that are left",
+    "{server} 失去联系（{why}）；它的请求改由其余 {rest} 台重做",
+)
+ALL_BUT_ONE_LOST = Message(
+    "{server} is lost ({why}); its requests are repeated on the 1 that is left",
+    "{server} 失去联系（{why}）；它的请求改由其余 1 台重做",
+)
+LAST_LOST = Message(
+    "{server} is lost ({why}); no other server is left: start it again and resume the run",
+    "{server} 失去联系（{why}）；没有其他服务器可用：请重新启动它，再继续训练",
+)
+JOINED = Message("{server} is there and gets the weights", "{server} 已上线，正在接收权重")
 
 LOOK_S = 10.0
 """Seconds that a server has to say that it is there."""
@@ -43,7 +58,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its address, as ``http://host:port``."""
         return self.client.url
 
 
@@ -62,7 +77,7 @@ class Servers:
 
     @property
     def there(self) -> list[Server]:
-        """Those that answer."""
+        """Those that answered when they were last looked at."""
         return [server for server in self.members if server.there]
 
     def pick(self, label: str, failed: Collection[str] = ()) -> Server | None:
@@ -95,16 +110,11 @@ class Servers:
         """
         if server.there:
             server.there, server.label = False, None
-            rest = len(self.there)
-            text = f"{server.url} is lost ({why}); "
+            evidence, rest = {"server": server.url, "why": str(why)}, len(self.there)
             if not rest:
-                raise EngineError(f"{text}no other server is left: start it again and resume the run", "lost")
-            self.tell(
-                "engine-server-lost",
-                "warning",
-                f"{text}its requests are repeated on the {rest} that {'is' if rest == 1 else 'are'} left",
-                {"server": server.url, "why": str(why)},
-            )
+                raise EngineError(LAST_LOST(**evidence), "lost")
+            text = (LOST if rest > 1 else ALL_BUT_ONE_LOST)(**evidence, rest=rest)
+            self.tell("engine-server-lost", "warning", text, evidence)
 
     def tell(self, code: str, severity: Severity, text: str, evidence: dict[str, str]) -> None:
         """Keep an event until somebody asks for it."""
@@ -121,7 +131,7 @@ class Servers:
         return [Event(step, code, severity, text, "warn", evidence) for code, severity, text, evidence in events]
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close the connections to every server; none of them is stopped."""
         await asyncio.gather(*(server.client.close() for server in self.members))
 
     async def _look_at(self, server: Server) -> None:
@@ -132,9 +142,7 @@ class Servers:
             return
         server.there, server.label = True, None
         if any(member.label is not None for member in self.members):
-            self.tell(
-                "engine-server-joined", "info", f"{server.url} is there and gets the weights", {"server": server.url}
-            )
+            self.tell("engine-server-joined", "info", JOINED(server=server.url), {"server": server.url})
 
     @staticmethod
     async def _route(server: Server) -> str:

@@ -44,25 +44,25 @@ class Sync:
         Raises:
             EngineError: A server refuses a call or does not answer it in time, or none is left.
         """
-        left = list(targets)
-        await self._all(left, self._wake)
+        servers = list(targets)
+        await self._all(servers, self._wake)
         if not self._transport.in_place:
-            await self._send(left, payload)
+            await self._send(servers, payload)
         else:
             try:
-                await self._all(left, self._post(self._pause_path, self._pause_s))
-                await self._all(left, self._post("/start_weight_update"))
-                await self._send(left, payload)
-                await self._all(left, self._post("/finish_weight_update", body={"weight_version": payload.label}))
-                await self._all(left, self._post("/reset_prefix_cache"))
+                await self._all(servers, self._post(self._pause_path, self._pause_s))
+                await self._all(servers, self._post("/start_weight_update"))
+                await self._send(servers, payload)
+                await self._all(servers, self._post("/finish_weight_update", body={"weight_version": payload.label}))
+                await self._all(servers, self._post("/reset_prefix_cache"))
             except BaseException:
-                await self._resume_at_any_rate(left)
+                await self._resume_at_any_rate(servers)
                 raise
-            await self._all(left, self._post("/resume"))
-        for server in left:
+            await self._all(servers, self._post("/resume"))
+        for server in servers:
             server.label = payload.label
             server.syncs += 1
-        return left
+        return servers
 
     async def sleep(self, targets: Sequence[Server]) -> None:
         """Have servers give up their memory until the next sync; their weights wait on the host."""

@@ -42,7 +42,7 @@ class AdapterTransport:
         return Payload(label, {"lora_path": str(folder)})
 
     async def send(self, servers: Sequence[Server], payload: Payload, seconds: float) -> None:
-        """Have the adapter loaded."""
+        """Have every server load the adapter within so many seconds, under the name of its version."""
         body = {"lora_name": self.model(payload.label), **payload.update}
 
         async def load(server: Server) -> None:

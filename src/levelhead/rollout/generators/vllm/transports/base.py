@@ -24,7 +24,7 @@ class Payload:
 
 
 class Transport(Protocol):
-    """Brings weights to servers."""
+    """Brings the policy's weights, or its adapter, to servers: packs them once, and sends them to each."""
 
     in_place: ClassVar[bool]
     """Whether the server's weights are replaced: it is paused for it, and forgets what it has cached."""

@@ -36,12 +36,12 @@ class InPlaceTransport:
     async def holds(self, server: Server, label: str) -> bool:
         """Whether the server names the version that it was given last."""
         try:
-            told = await server.client.control("/weight_info", LOOK_S, method="GET")
+            info = await server.client.control("/weight_info", LOOK_S, method="GET")
         except RefusedError as error:
             if error.status == 404:
                 raise no_such_route(server, "/weight_info") from error
             raise
-        return isinstance(told, dict) and told.get("weight_version") == label
+        return isinstance(info, dict) and info.get("weight_version") == label
 
 
 class FilesTransport(InPlaceTransport):
@@ -83,13 +83,13 @@ class FilesTransport(InPlaceTransport):
         return Payload(label, {"paths": paths})
 
     async def send(self, servers: Sequence[Server], payload: Payload, seconds: float) -> None:
-        """Have the files read."""
+        """Have every server read the files within so many seconds."""
         await each(
             servers, lambda server: server.client.control("/update_weights", seconds, {"update_info": payload.update})
         )
 
     async def drop(self, servers: Sequence[Server], payload: Payload) -> None:  # noqa: ARG002 - they hold a copy
-        """Remove the files."""
+        """Remove the files from the shared folder; the servers hold a copy."""
         if peers.is_first():
             for path in payload.update["paths"]:
                 with contextlib.suppress(OSError):

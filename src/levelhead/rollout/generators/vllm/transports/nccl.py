@@ -109,10 +109,10 @@ class _Fanout:
         self._post("/update_weights", [{"update_info": update_info}] * len(self._urls))
 
     def start_weight_update(self) -> None:
-        """Done by the caller."""
+        """Do nothing: whoever pauses the servers has begun the update."""
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Done by the caller."""
+        """Do nothing: whoever paused the servers ends the update, with the version's label."""
 
     def shutdown_weight_transfer_engine(self) -> None:
         self._post("/shutdown_weight_transfer_engine", [{}] * len(self._urls))
@@ -174,8 +174,8 @@ async def _within(seconds: float, what: str, work: Callable[[], T], device: torc
 
 
 async def _world_size(server: Server) -> int:
-    told = await server.client.control("/get_world_size", LOOK_S, method="GET")
-    return int(told["world_size"])
+    reply = await server.client.control("/get_world_size", LOOK_S, method="GET")
+    return int(reply["world_size"])
 
 
 def _address(url: str) -> tuple[str, int]:

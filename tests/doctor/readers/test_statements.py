@@ -1,0 +1,44 @@
+"""Sentences that name a fault are told from those that fear, deny or rule one out."""
+
+from __future__ import annotations
+
+import pytest
+
+from levelhead.doctor.readers.statements import Statements
+
+
+def named(line: str) -> set[str]:
+    statements = Statements()
+    statements.take(line, 1)
+    return set(statements.found)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("the response length collapses within 20 steps", "length-collapse"),
+        ("Length collapse: answers shrink to 9 tokens", "length-collapse"),
+        ("训练过程中模型回复长度持续坍缩", "length-collapse"),
+        ("around step 60 we saw a length explosion", "length-runaway"),
+        ("4096 token 被大量截断", "length-truncation"),
+        ("all groups score alike and contribute no gradient at all", "reward-dead-groups"),
+        ("8 条轨迹全是 0 或全是 1 → 组内 advantage 方差 = 0 → 梯度消失", "reward-dead-groups"),
+        ("20 step 小规模训练使 Exact Match 下降到 0.62", "no-improvement"),
+        ("RL rollouts were generated from the raw prompt text", "template-mismatch"),
+    ],
+)
+def test_what_an_author_found_is_named(line: str, code: str) -> None:
+    assert named(line) == {code}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "| 学习率过大或熵爆炸 | KL、长度无失控趋势 | 不支持 |",
+        "entropy collapse: ruled out, the held-out entropy is unchanged",
+        "运行健康\uff0c未复现 reward_std 为 0 的退化",
+        "no length explosion so far",
+    ],
+)
+def test_what_is_denied_is_not(line: str) -> None:
+    assert named(line) == set()
