@@ -18,6 +18,7 @@ from levelhead.doctor.readers.statements import Statement, Statements
 from levelhead.doctor.readers.tables import HtmlTable, Table
 from levelhead.doctor.readers.transposed import LongTable, TransposedTable
 from levelhead.doctor.readers.values import NUMBER
+from levelhead.message import Message
 
 _DIGIT = re.compile(r"\d")
 _BULLET = re.compile(r"^[\s•*\-\u2013·>│|]+")
@@ -50,6 +51,7 @@ _SHORT = 100
 _LONGEST_HEADING = 200
 _LONGEST_IN_A_BLOCK = 120
 _MAX_SAID = 5000
+_OTHER_RUNS = Message("columns of other runs: {names}", "其他训练的列\uff1a{names}")
 
 
 class TextReader:
@@ -95,7 +97,7 @@ class TextReader:
         if len(block) == 1 and not self._rows and (row := self._translator.row(block, self._number)):
             yield from self._counted(iter([self._steps.place(row)]))
         if self._table.other_runs:
-            self.unread.add(0, f"columns of other runs: {', '.join(self._table.other_runs)}")
+            self.unread.add(0, _OTHER_RUNS(names=", ".join(self._table.other_runs)))
         waiting = [*self._sideways.finish(), *self._long.finish(), *self._sequences.finish()]
         yield from self._counted(iter(waiting if self._rows else [*waiting, *self._said]))
 
