@@ -81,6 +81,36 @@ class Math(JudgedSection):
         return self
 
 
+class Direct(JudgedSection):
+    """What tasks have whose questions are those of a public data set, answered directly."""
+
+    task = "levelhead.tasks.datasets.task:DatasetTask"
+    path: str | list[str]
+    """The data set's file, files, folder, or ``hf:NAME``; your own rows in its format."""
+    credit: Literal["partial", "exact"] = "partial"
+    """What an answer is worth: the share of tests that hold or token F1, or right or wrong."""
+
+
+class Code(Direct):
+    """Python functions to be written, run against tests in the sandbox (HumanEval, MBPP)."""
+
+    kind: Literal["code"]
+    """``code``."""
+    dataset: Literal["humaneval", "mbpp"] = "humaneval"
+    """Whose files ``path`` names (docs/data.md)."""
+    sandbox: SandboxLimits = SandboxLimits()
+    """Bounds on the programs."""
+
+
+class Questions(Direct):
+    """Questions with answers in words, by exact match and F1 (HotpotQA, DROP), or a choice (TruthfulQA)."""
+
+    kind: Literal["qa"]
+    """``qa``."""
+    dataset: Literal["hotpotqa", "drop", "truthfulqa"] = "hotpotqa"
+    """Whose files ``path`` names (docs/data.md)."""
+
+
 class OwnPrompts(JudgedSection):
     """What tasks have whose prompts are rows of your own data."""
 
@@ -229,6 +259,17 @@ class CustomTask(TaskSection):
 
 
 TaskRecipe = Annotated[
-    Fairness | Faithfulness | Math | Function | JudgedPrompts | Browser | OpenEnv | BrowserGym | Workflow | CustomTask,
+    Fairness
+    | Faithfulness
+    | Math
+    | Code
+    | Questions
+    | Function
+    | JudgedPrompts
+    | Browser
+    | OpenEnv
+    | BrowserGym
+    | Workflow
+    | CustomTask,
     Field(discriminator="kind"),
 ]
