@@ -84,9 +84,9 @@ def test_ours_stand_beside_a_strangers_and_go_before_them(installed: Path) -> No
     assert extensions.names("readers")["workflow"].startswith("levelhead.contrib.")
 
 
-@pytest.mark.parametrize("group", ["readers", "analyses", "sections", "drawings", "players"])
+@pytest.mark.parametrize("group", ["readers", "analyses", "sections", "drawings", "players", "providers", "datasets"])
 def test_what_is_listed_is_there(group: extensions.Group) -> None:
-    assert all(callable(value) for value in extensions.load_all(group).values())
+    assert all(value is not None for value in extensions.load_all(group).values())
 
 
 @pytest.mark.parametrize("room", ["cli.main", "doctor.report", "report.page", "report.watch.server", "tasks.registry"])

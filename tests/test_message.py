@@ -18,7 +18,7 @@ from levelhead.diagnosis.detectors.base import Evidence
 from levelhead.diagnosis.findings import CATALOGUE, wording
 from levelhead.diagnosis.notice import message_of, notice
 from levelhead.diagnosis.ranking import Finding
-from levelhead.guard.guard import described
+from levelhead.guard.messages import described
 from levelhead.message import Message, Phrase, joined
 from levelhead.records import Event
 

@@ -12,18 +12,41 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
-Group = Literal["readers", "analyses", "sections", "drawings", "players"]
-"""``readers``: log readers of the doctor (:class:`levelhead.doctor.readers.base.ExtensionReader`), by format.
-``analyses``: from the path of a log to what a doctor's report says beside its findings, or ``None``, by its JSON key.
-``sections``: from a run to a section of its report, by heading.  ``drawings``: from a text of a score's ``info`` to its
-drawing on the watch page, by the key of ``info``.  ``players``: classes that play episodes again on the watch page."""
+Group = Literal["readers", "analyses", "sections", "drawings", "players", "providers", "datasets"]
+"""What the entries of a group are.
 
-_OURS: Mapping[Group, Mapping[str, str]] = {
+- ``readers``: log readers of the doctor (:class:`levelhead.doctor.readers.base.ExtensionReader`), by format.
+- ``analyses``: from the path of a log to what a doctor's report says beside its findings, or ``None``; by JSON key.
+- ``sections``: from a run to a section of its report, by heading.
+- ``drawings``: from a text of a score's ``info`` to its drawing on the watch page, by the key of ``info``.
+- ``players``: classes that play episodes again on the watch page.
+- ``providers``: dialects of chat endpoints (:class:`levelhead.tasks.endpoint.dialects.Dialect`), ours alone.
+- ``datasets``: public data sets (:class:`levelhead.tasks.datasets.base.Dataset`), ours alone.
+"""
+
+OURS: Mapping[Group, Mapping[str, str]] = {
     "readers": {"workflow": "levelhead.contrib.workflow.reader:WorkflowReader"},
     "analyses": {"workflows": "levelhead.contrib.workflow.runs:analyse_path"},
     "sections": {"Workflows": "levelhead.contrib.workflow.section:section"},
     "drawings": {"workflow": "levelhead.contrib.workflow.drawing:drawing"},
     "players": {"browser": "levelhead.contrib.browser.replay:Episodes"},
+    "providers": {
+        "openai": "levelhead.tasks.endpoint.dialects:OpenAi",
+        "anthropic": "levelhead.tasks.endpoint.dialects:Anthropic",
+        "gemini": "levelhead.tasks.endpoint.dialects:Gemini",
+    },
+    "datasets": {
+        "gsm8k": "levelhead.tasks.datasets.gsm8k:DATASET",
+        "math": "levelhead.tasks.datasets.math_competition:DATASET",
+        "aime": "levelhead.tasks.datasets.aime:DATASET",
+        "humaneval": "levelhead.tasks.datasets.humaneval:DATASET",
+        "mbpp": "levelhead.tasks.datasets.mbpp:DATASET",
+        "hotpotqa": "levelhead.tasks.datasets.hotpotqa:DATASET",
+        "drop": "levelhead.tasks.datasets.drop:DATASET",
+        "bbq": "levelhead.contrib.fairness.dataset:DATASET",
+        "halueval": "levelhead.contrib.faithfulness.dataset:DATASET",
+        "truthfulqa": "levelhead.tasks.datasets.truthfulqa:DATASET",
+    },
 }
 
 
@@ -31,7 +54,7 @@ _OURS: Mapping[Group, Mapping[str, str]] = {
 def names(group: Group) -> Mapping[str, str]:
     """Return ``module:object`` by name of all that packages add to a group, ours first."""
     theirs = {entry.name: entry.value for entry in entry_points(group=f"levelhead.{group}")}
-    return {**theirs, **_OURS[group]} if theirs else _OURS[group]
+    return {**theirs, **OURS[group]} if theirs else OURS[group]
 
 
 def load(group: Group, name: str) -> Any:

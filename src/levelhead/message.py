@@ -52,6 +52,11 @@ def chinese(value: Any) -> Any:
     return value.zh if isinstance(value, Phrase) else value
 
 
+def in_language_of(value: Any, language: Literal["en", "zh"]) -> str:
+    """Return a text in a language: a phrase in that one, everything else as it is."""
+    return str(chinese(value) if language == "zh" else value)
+
+
 def joined(phrases: list[Phrase], en: str = ", ", zh: str = "\u3001") -> Phrase:
     """Return phrases one behind the other, with a mark between each two."""
     return Phrase(en.join(phrases), zh.join(phrase.zh for phrase in phrases))

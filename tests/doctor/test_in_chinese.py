@@ -29,6 +29,7 @@ TERMS = {
     "on", "policy", "sqrt", "CAGrad", "batch", "simulate", "reward", "entropy", "kl", "loss", "trl", "verl", "log",
     "seed", "doctor", "hacking", "levelhead", "train", "check", "estimator", "Grade", "N", "k", "k3", "clip", "beta",
     "KEY", "VALUE", "unknown", "step", "debug", "resume", "RUN", "tasks", "path", "guard", "rollouts",
+    "CPU", "GPU", "AdamW",
 }  # fmt: skip
 """Further terms, commands, and names of metrics of one word."""
 QUOTED = re.compile(r"\[[^\[\]]*\d{4}[^\[\]]*\]|`[^`]*`")
@@ -57,9 +58,8 @@ def report_of(code: str, format_: str, sign: int) -> Report:
     texts = {**shared_evidence(), **CATALOGUE[code].evidence}
     evidence = tuple(Evidence(float(sign), key, filled(words.en)) for key, words in texts.items())
     finding = Finding(code, CATALOGUE[code].severity, 0.8, 3.0, (Reading("reward", 3.0, 0.5),), evidence)
-    events = [
-        {"step": 3, "code": code, "severity": "critical", "message": "no gradient for 8 steps", "action": "rollback"}
-    ]
+    said = {"message": "no gradient for 8 steps", "message_zh": "连续 8 步没有梯度"}
+    events = [{"step": 3, "code": code, "severity": "critical", "action": "rollback", **said}]
     log = Log(format_, history, Unread(), events=events)
     return Report(log, Diagnosis(finding.severity, (finding,), 29), "log")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
+from string import Formatter
 
 import pytest
 
@@ -13,34 +14,32 @@ import levelhead.doctor
 from levelhead.doctor.render import text
 from levelhead.doctor.report import examine
 from levelhead.doctor.survey import survey
-from levelhead.doctor.unread import reason
+from levelhead.message import Message
 
 ROOM = Path(levelhead.doctor.__file__).parent
 
 
-def said() -> Iterator[str]:
-    """Every reason that a reader gives, with a number in place of what it fills in."""
+def messages() -> list[Message]:
+    """Every message of the readers, and of a folder of runs."""
+    names = ("binary", "text", "dicts", "collect", "own", "base", "sources")
+    modules = [importlib.import_module(f"levelhead.doctor.readers.{name}") for name in names]
+    modules.append(importlib.import_module("levelhead.doctor.survey"))
+    return [one for module in modules for one in vars(module).values() if isinstance(one, Message)]
+
+
+def test_every_reason_has_its_chinese_with_the_same_fields() -> None:
+    assert len(messages()) >= 14
+    for message in messages():
+        assert any(ord(c) > 0x2E80 for c in message.zh), message.en
+        fields = [{name for _, name, _, _ in Formatter().parse(words) if name} for words in (message.en, message.zh)]
+        assert fields[0] == fields[1], message.en
+
+
+def test_no_reader_gives_a_reason_in_one_language_alone() -> None:
     for path in sorted((ROOM / "readers").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("unread.add"):
-                part = node.args[1]
-                pieces = part.values if isinstance(part, ast.JoinedStr) else [part]
-                words = "".join(str(p.value) if isinstance(p, ast.Constant) else "7" for p in pieces)
-                yield words.replace("file7", "files")
-
-
-def test_every_reason_has_its_chinese() -> None:
-    reasons = list(said())
-    assert len(reasons) >= 10
-    for why in [*reasons, "3 more", "holds more than 50 runs; give folders inside it"]:
-        assert reason(why, "en") == why
-        assert any(ord(c) > 0x2E80 for c in reason(why, "zh")), why
-
-
-def test_numbers_and_names_stay() -> None:
-    assert reason("columns of other runs: a, b", "zh") == "其他训练的列\uff1aa, b"
-    assert reason("1 other file of the folder", "zh") == "文件夹中的另外 1 个文件"
-    assert reason("something that no reader says", "zh") == "something that no reader says"
+                assert isinstance(node.args[1], ast.Call), ast.unparse(node)
 
 
 @pytest.fixture

@@ -220,16 +220,15 @@ def _old_of_the_last_update(monkeypatch: pytest.MonkeyPatch) -> None:
         rows_of[id(batch)] = (batch, samples)
         return batch
 
-    def terms(scores: Any, batch: Any, config: Any) -> Any:
-        samples, logp = rows_of[id(batch)][1], scores.logp_nt
-        old = logp.detach() if batch.old_logp_nt is None else batch.old_logp_nt
+    def terms(batch: Any, config: Any) -> Any:
+        samples, logp = rows_of[id(batch)][1], batch.logp_nt
         rows = [last.get(s.sequence) for s in samples]
-        stale = old.clone()
+        stale = batch.old_logp_nt.clone()
         for i, (sample, row) in enumerate(zip(samples, rows, strict=True)):
             if row is not None and row[0] is sample:
                 stale[i, : len(row[1])] = row[1]
             last[sample.sequence] = (sample, logp[i, : len(sample.logprobs)].detach())
-        return real(scores, replace(batch, old_logp_nt=stale), config)
+        return real(replace(batch, old_logp_nt=stale), config)
 
     monkeypatch.setattr(objective_module, "make_term_batch", term_batch)
     monkeypatch.setattr(objective_module, "build_terms", terms)

@@ -18,6 +18,7 @@ from levelhead.policy.rounding import (
     free_bytes,
     full_products,
     some_entries,
+    tolerance,
     visible_change,
     why_not_exact,
 )
@@ -130,3 +131,11 @@ def test_entries_are_copies_spread_over_a_weight() -> None:
 def test_whole_weights_on_a_cpu_are_computed_with_in_float32_unless_the_recipe_says_otherwise() -> None:
     assert of("auto").compute_dtype == torch.float32
     assert of("bfloat16").compute_dtype == torch.bfloat16
+
+
+def test_what_rounding_explains_grows_with_the_logits_in_half_precision_alone() -> None:
+    policy = tiny_policy()
+    assert tolerance(policy, 30.0) == tolerance(policy)
+    policy.compute_dtype = torch.bfloat16
+    assert tolerance(policy, 5.0) == tolerance(policy)
+    assert tolerance(policy, 30.0).mean == pytest.approx(30 / 256)

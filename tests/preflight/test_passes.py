@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from faults.known import inject
 from levelhead.preflight import preflight
 from levelhead.preflight.context import ROLLOUTS, SAMPLED, PreflightContext
 from levelhead.preflight.passes import SharedPasses
@@ -117,3 +118,21 @@ def test_controls_that_move_what_is_sampled_are_reported_unless_the_loss_correct
         setup_of(*truncated, "grpo.loss.importance=token_truncate"), families=["sampling/controls"]
     ).checks
     assert [plain.status, warned.status, corrected.status] == ["pass", "warn", "pass"]
+
+
+def sharp_in_half_precision() -> Setup:
+    setup = setup_of("model.dtype=bfloat16")
+    with torch.no_grad():
+        setup.policy.base.get_decoder().norm.weight.mul_(40)
+    return setup
+
+
+def test_the_rounding_of_large_logits_in_half_precision_is_no_fault() -> None:
+    checks = preflight(sharp_in_half_precision(), families=["agreement/sampler", "agreement/trainer"]).checks
+    assert [check.status for check in checks] == ["pass", "pass"], [check.message for check in checks]
+
+
+def test_another_context_is_a_fault_in_half_precision_too() -> None:
+    with inject("logprobs-of-the-raw-prompt"):
+        checks = preflight(sharp_in_half_precision(), families=["agreement/trainer"]).checks
+    assert [check.status for check in checks] == ["fail"]

@@ -132,7 +132,7 @@ def test_a_batch_beyond_one_micro_batch_takes_no_more() -> None:
 @pytest.mark.parametrize("model", [None, lora()])
 def test_checkpointing_takes_less_and_both_sizes_are_said(model: dict[str, Any] | None) -> None:
     plain = recipe(model, batch_size=64)
-    plan = planner().plan(plain)
+    plan = planner().plan(plain, compare=True)
     assert plan.activations["with checkpointing"] < 0.8 * plan.activations["without checkpointing"]
     less = planner().plan(changed(plain, {"model.gradient_checkpointing": True}))
     assert part(less, "activations") + part(less, "logits") == plan.activations["with checkpointing"]

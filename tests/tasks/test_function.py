@@ -123,7 +123,7 @@ async def test_one_answer_is_scored_inside_a_running_loop_too() -> None:
     assert made.score(next(made.prompts("train", 0)), "x").total == 3.0
 
 
-@pytest.mark.parametrize("result", [(0.5, True), [1, 0], {0.25, 0.75}, (value for value in (1.0, 2.0))])
+@pytest.mark.parametrize("result", [(0.5, True), [1, 0], (value for value in (1.0, 2.0))])
 def test_any_iterable_of_numbers_will_do(result: Any) -> None:
     assert all(score is not None for score in batch(task(rewards=lambda **_: result), "a", "b"))
 

@@ -27,6 +27,9 @@ def init(
     ] = None,
     prompt: Annotated[str | None, typer.Option(help="Column of the prompts.  [by its name]")] = None,
     answer: Annotated[str | None, typer.Option(help="Column of the right answers.  [by its name]")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Memory of the GPU that will train, as 24GB.  [this machine's device]")
+    ] = None,
     to: Annotated[Path, typer.Option("--to", help="Folder of the files.")] = Path(),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and ask nothing.")] = False,
 ) -> None:
@@ -44,7 +47,7 @@ def init(
         word = _asked("Reward (number, exact, contains, json, FILE.py:function; empty: by the answers)", "")
         reward = word or None
     stem = name or re.sub(r"^[.]+|[^A-Za-z0-9._-]+", "-", Path(data).stem)
-    options = InitOptions(stem, model, data, reward, prompt, answer, to)
+    options = InitOptions(stem, model, data, reward, prompt, answer, to, gpu)
     made = plan(options)
     made.write()
     recipe, *others = [str(path) for path in made.files]
@@ -61,6 +64,7 @@ def init(
                 "chat_template": made.model.template,
                 "max_new_tokens": made.model.room,
                 "note": made.model.note,
+                "memory": made.memory,
             }
         )
         return
@@ -69,6 +73,8 @@ def init(
     say(f"{made.rows:,} rows; prompt: {made.prompt}; right answer: {made.answer or 'none'}; reward: {made.reward}")
     if made.model.longest_prompt:
         say(f"longest prompt: {made.model.longest_prompt:,} of {made.model.context or '?'} tokens of context")
+    if made.memory:
+        say(f"memory: {made.memory}")
     say("wrote " + ", ".join([recipe, *others]))
     say(f"next: levelhead check {recipe}, then levelhead train {recipe}")
 

@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from levelhead.diagnosis.chinese import said
-from levelhead.diagnosis.findings import Language, Text
+from levelhead.diagnosis.findings import Language, read_texts
 from levelhead.doctor.table import Table
 
-LABELS: dict[str, Text] = {
-    "healthy": Text("healthy", "健康"),
-    "learns": Text("learns", "在学习"),
-    "undecided": Text("undecided", "无法判断"),
-    "warning": Text("warning", "警告"),
-    "critical": Text("critical", "严重"),
-    "info": Text("note", "提示"),
-    "rows": Text("rows", "行"),
-    "format": Text("read as", "识别为"),
-    "steps": Text("steps", "第"),
-    "curves": Text("curves", "曲线"),
-    "log-scale": Text("logarithmic scale", "对数刻度"),
-    "dashed": Text("dashed line", "虚线"),
-    "confidence": Text("confidence", "置信度"),
-    "since": Text("since step", "始于第"),
-    "for": Text("for", "支持的证据"),
-    "against": Text("against", "不支持的证据"),
-    "evidence": Text("rows that show it", "相关数据"),
-    "differs": Text("not to be confused", "容易混淆"),
-    "confirm": Text("would confirm it", "如何确认"),
-    "remedies": Text("change", "建议修改"),
-    "mechanism": Text("how it comes about", "成因"),
-    "explains": Text("explains", "由此引起"),
-    "also": Text("also seen", "另见"),
-    "unread": Text("not read", "未能读取"),
-    "guard": Text("what the guard did", "守护器的动作"),
-    "source": Text("source", "出处"),
-    "meaning": Text("what it means", "含义"),
-    "because": Text("because", "原因"),
-    "severity": Text("severity when sure", "确定时的严重程度"),
-    "seen_by": Text("seen by", "由谁发现"),
-}
+LABELS = read_texts(Path(__file__).with_name("labels.yaml"), "labels")
+"""By key."""
 
 
 def in_language(table: Table, language: Language) -> Table:

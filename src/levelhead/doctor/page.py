@@ -15,7 +15,7 @@ from levelhead.diagnosis.unfaulted import VERDICTS
 from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
 from levelhead.doctor.report import Report, number
 from levelhead.doctor.table import Table
-from levelhead.doctor.unread import reason
+from levelhead.message import in_language_of
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 170, 80, 22, 10
 _POINTS = 400
@@ -221,7 +221,7 @@ def _thinned(series: Series) -> tuple[list[float], list[float]]:
 def _unread(report: Report, language: Language) -> Iterator[str]:
     if report.log.unread.count:
         rows = "".join(
-            f"<tr><td>{sample['line'] or ''}</td><td>{escape(reason(str(sample['why']), language))}</td></tr>"
+            f"<tr><td>{sample['line'] or ''}</td><td>{escape(in_language_of(sample['why'], language))}</td></tr>"
             for sample in report.log.unread.to_json()
         )
         yield f"<section class='card'><h2>{label('unread', language)}</h2><table>{rows}</table></section>"

@@ -15,7 +15,7 @@ from levelhead.doctor.inquiry import line
 from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
 from levelhead.doctor.report import Report, number
 from levelhead.doctor.trust import notes, statistic_of
-from levelhead.doctor.unread import reason
+from levelhead.message import in_language_of
 from levelhead.terminal import paint, safe, width, wrapped
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "learns": "32", "info": "2"}
@@ -111,7 +111,7 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
         yield f"{label('unread', language)}{in_brackets(str(unread.count), language)}{colon.rstrip()}"
         for sample in unread.samples[:5]:
             where = f"{sample.get('file', '')}:{sample['line']}" if sample["line"] else "-"
-            yield f"  {where} {reason(sample['why'], language)}"
+            yield f"  {where} {in_language_of(sample['why'], language)}"
 
 
 def _finding(finding: Finding, report: Report, language: Language) -> Iterator[str | tuple[str, str]]:

@@ -35,19 +35,7 @@ _END_TOKENS = re.compile(
     r"(?:<\|(?:im_end|endoftext|eot_id|end)\|>|</s>|<end_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>)\s*$"
 )
 _ENDS = re.compile(r"""(?:[.!?。\uff01\uff1f…:;)\]}>"'`*$|\d%]|\\\]|```)\s*$""")
-_SCRIPTS = (
-    "LATIN",
-    "CJK",
-    "CYRILLIC",
-    "ARABIC",
-    "HANGUL",
-    "HIRAGANA",
-    "KATAKANA",
-    "THAI",
-    "DEVANAGARI",
-    "HEBREW",
-    "GREEK",
-)
+_SCRIPTS = re.compile("LATIN|CJK|CYRILLIC|ARABIC|HANGUL|HIRAGANA|KATAKANA|THAI|DEVANAGARI|HEBREW")
 _MAX_RECORDS = 20_000
 _MAX_TEXT = 64 << 20
 _LOOKED_AT = 8000
@@ -245,6 +233,6 @@ def _scripts(text: str) -> Counter[str]:
     for character in text:
         if character.isalpha():
             name = "LATIN" if character.isascii() else unicodedata.name(character, "").split(" ")[0]
-            if name in _SCRIPTS and name != "GREEK":
+            if _SCRIPTS.fullmatch(name):
                 counts["KANA" if name in ("HIRAGANA", "KATAKANA") else name] += 1
     return counts

@@ -12,13 +12,14 @@ from levelhead.diagnosis.notice import printable
 from levelhead.doctor.labels import label
 from levelhead.doctor.readers.sources import LOG_SUFFIXES
 from levelhead.doctor.report import Report, examine, number
-from levelhead.doctor.unread import reason
 from levelhead.errors import InputError
+from levelhead.message import Message, Phrase, chinese, in_language_of
 from levelhead.terminal import columns, padded
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "learns": "32"}
 _WORST_FIRST = ("critical", "warning", "undecided", "learns")
 _LONGEST = 60
+_TOO_MANY = Message("holds more than {runs} runs; give folders inside it", "训练超过 {runs} 次\uff0c请指定其中的文件夹")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Survey:
 
     folder: Path
     reports: Sequence[Report]
-    unread: Mapping[Path, str]
+    unread: Mapping[Path, Phrase]
 
     def fails(self, severity: str) -> bool:
         """Whether a run's verdict is at least as grave as ``severity``."""
@@ -59,7 +60,7 @@ class Survey:
             yield "", ""
             yield f"{label('unread', language)} ({len(self.unread)}):", ""
             for path, why in self.unread.items():
-                yield f"  {self._name(path)}: {printable(reason(why, language), 120)}", ""
+                yield f"  {self._name(path)}: {printable(in_language_of(why, language), 120)}", ""
 
     def _cells(self, report: Report, language: Language) -> list[str]:
         first = report.diagnosis.findings[0]
@@ -70,6 +71,13 @@ class Survey:
     def _name(self, path: Path) -> str:
         name = str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
         return printable(name, _LONGEST)
+
+
+def first_line(error: InputError, path: Path) -> Phrase:
+    """What keeps a run from being read, in one line without its path."""
+    why = error.args[0] if error.args else ""
+    lines = (str(text).partition("\n")[0].removeprefix(f"{path}: ") for text in (why, chinese(why)))
+    return Phrase(*lines)
 
 
 def survey(folder: Path, given: str | None = None, keys: Mapping[str, str] | None = None) -> Survey | None:
@@ -88,9 +96,9 @@ def survey(folder: Path, given: str | None = None, keys: Mapping[str, str] | Non
         try:
             reports.append(examine(run, given, keys))
         except InputError as error:
-            unread[run] = str(error).splitlines()[0].removeprefix(f"{run}: ")
+            unread[run] = first_line(error, run)
     if len(runs) > MOST_RUNS:
-        unread[folder] = f"holds more than {MOST_RUNS} runs; give folders inside it"
+        unread[folder] = _TOO_MANY(runs=MOST_RUNS)
     if len(reports) + sum(run.is_dir() for run in unread) < 2:
         return None
     return Survey(folder, reports, unread) if reports else None

@@ -9,7 +9,7 @@ from typing import Any
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors import View
-from levelhead.diagnosis.findings import CATALOGUE, Language, Text, wording
+from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Finding, diagnose
 from levelhead.guard import messages, region, remedy
@@ -35,7 +35,6 @@ NORMS = 32
 PRESSED = 8
 """Updates over which shortened ones are counted; half as many tell of a learning rate that is too high."""
 CONSTANT = "constant-answer"
-LANGUAGES: tuple[Language, Language] = ("en", "zh")
 GIVE_BACK_AFTER = 24
 """Updates without a shortened one after which some of the learning rate is given back."""
 
@@ -82,16 +81,12 @@ class LiveGuard:
     @property
     def corrects(self) -> bool:
         """Whether it acts on what it sees."""
-        return self._acts
+        return self.bounds.policy == "protect"
 
     @property
     def keeps(self) -> bool:
         """Whether the weights that sampled the batch just seen are worth coming back to."""
         return self._keep
-
-    @property
-    def _acts(self) -> bool:
-        return self.bounds.policy == "protect"
 
     def probe_size(self, samples: int) -> int:
         """Sequences of a batch that an update is measured on: few beside what the update itself has cost."""
@@ -127,7 +122,7 @@ class LiveGuard:
     def judge(self, step: int, trials: Sequence[Change]) -> Decision | None:
         """Look at a step that has been taken, whole at first; ask for a shorter one where it went too far."""
         decision = region.judge(step, trials, self.bounds)
-        if decision is not None and not self._acts:
+        if decision is not None and not self.corrects:
             self._pending.append(self._decide_as(decision))
             decision = None
         if decision is None or decision.params["scale"] == 0:
@@ -150,7 +145,7 @@ class LiveGuard:
             return [*decisions, *fallen]
         decisions += self._ease(record.step)
         decisions += self._look(record.step)
-        if self._acts and self._health.sound(self._good) and self._reading.sound:
+        if self.corrects and self._health.sound(self._good) and self._reading.sound:
             self._keep, self._good = True, self._health.statistics(record.step)
         elif self._good.entropy is None:
             self._good = replace(
@@ -180,14 +175,14 @@ class LiveGuard:
             return [self._stop(step, "deadlock", text, {"steps": self.bounds.patience})]
         else:
             return []
-        if self._rollbacks >= self.bounds.max_rollbacks and self._acts:
+        if self._rollbacks >= self.bounds.max_rollbacks and self.corrects:
             return self._give_up(step, code, text, evidence)
         return [self._return(step, code, text, evidence)]
 
     def _return(self, step: int, code: str, text: Phrase, evidence: dict[str, Any]) -> Decision:
         now = self._health.statistics(step)
         evidence |= {"to_step": self._good.step, "rollbacks": self._rollbacks + 1}
-        if self._acts:
+        if self.corrects:
             self._rollbacks += 1
             self._overrides = remedy.after_collapse(self._overrides, self._good, now, self.bounds)
             if code == CONSTANT:
@@ -195,7 +190,7 @@ class LiveGuard:
             self._scales, self._calm, self._norms = [], 0, []
             self._health.restart()
             self._invariants.restart()
-        if code == CONSTANT or not self._acts:  # what one answer earned is no level to be held against
+        if code == CONSTANT or not self.corrects:  # what one answer earned is no level to be held against
             self._health.rebase()
         self._reading.restart()
         evidence |= {
@@ -214,7 +209,9 @@ class LiveGuard:
 
     def _stop(self, step: int, code: str, text: Phrase, evidence: Mapping[str, Any]) -> Decision:
         leading = diagnose(self.history).findings[0]
-        text += messages.DIAGNOSIS(title=_title(leading.code), code=leading.code, confidence=leading.confidence)
+        text += messages.DIAGNOSIS(
+            title=messages.title_of(leading.code), code=leading.code, confidence=leading.confidence
+        )
         if leading.first_step is not None:
             text += messages.SINCE(step=leading.first_step)
         diagnosis = {"diagnosis": leading.code, "confidence": leading.confidence}
@@ -259,7 +256,7 @@ class LiveGuard:
             decisions += self._treat(step, finding)
             if finding.code not in self._seen:
                 self._seen.append(finding.code)
-                text = described(finding)
+                text = messages.described(finding)
                 decisions.append(self._decide(step, finding.code, "warn", finding.severity, text, _shown(finding)))
         return decisions
 
@@ -267,7 +264,10 @@ class LiveGuard:
         """Take back what an earlier look had reported and the longer curve no longer shows."""
         passed = [code for code in self._seen if code not in standing]
         self._seen = [code for code in self._seen if code in standing]
-        return [self._decide(step, code, "warn", "info", messages.PASSED(title=_title(code)), {}) for code in passed]
+        return [
+            self._decide(step, code, "warn", "info", messages.PASSED(title=messages.title_of(code)), {})
+            for code in passed
+        ]
 
     def _treat(self, step: int, finding: Finding) -> list[Decision]:
         """Do what the finding's file says that a guard does about it."""
@@ -279,7 +279,7 @@ class LiveGuard:
     def _intervene(self, step: int, finding: Finding, intervention: remedy.Intervention) -> list[Decision]:
         """Carry out one intervention, where the run gives it something to act on."""
         overrides, code = self._overrides, finding.code
-        text = title = _title(code)
+        text = title = messages.title_of(code)
         match intervention:
             case remedy.Intervention.RAISE_ENTROPY if not self._solved():
                 overrides, text = remedy.more_entropy(overrides, self.bounds), messages.RAISED_ENTROPY(title=title)
@@ -314,7 +314,7 @@ class LiveGuard:
         """Change coefficients, if that changes any of them."""
         old, new = self._overrides.to_json(), overrides.to_json()
         changed = {name: value for name, value in new.items() if value != old[name]}
-        if not changed or not self._acts:
+        if not changed or not self.corrects:
             return []
         self._overrides = overrides
         shown = {**(evidence or {}), **{f"{name}_from": old[name] for name in changed}, **changed}
@@ -331,7 +331,7 @@ class LiveGuard:
         params: Mapping[str, Any] | None = None,
     ) -> Decision:
         decision = Decision(action, Event(step, code, severity, text, action, evidence), params or {})
-        return decision if self._acts else self._decide_as(decision)
+        return decision if self.corrects else self._decide_as(decision)
 
     @staticmethod
     def _decide_as(decision: Decision) -> Decision:
@@ -381,23 +381,6 @@ class LiveGuard:
 def _redraws(code: str) -> bool:
     """Whether a finding is met by sampling other groups."""
     return remedy.Intervention.REDRAW in CATALOGUE[code].interventions
-
-
-def described(finding: Finding) -> Phrase:
-    """Return a finding in words, with its strongest argument."""
-    strongest = max(finding.evidence, key=lambda evidence: evidence.weight)
-    argument = Phrase(*(wording(finding.code, strongest.key, strongest.numbers, language) for language in LANGUAGES))
-    meaning = _phrase(CATALOGUE[finding.code].meaning)
-    title, confidence = _title(finding.code), finding.confidence
-    return messages.FINDING(title=title, confidence=confidence, argument=argument, meaning=meaning)
-
-
-def _phrase(text: Text) -> Phrase:
-    return Phrase(text.en, text.zh)
-
-
-def _title(code: str) -> Phrase:
-    return _phrase(CATALOGUE[code].title)
 
 
 def _shown(finding: Finding) -> dict[str, Any]:

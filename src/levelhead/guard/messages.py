@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from levelhead.message import Message
+from levelhead.diagnosis.findings import CATALOGUE, Text, wording
+from levelhead.diagnosis.ranking import Finding
+from levelhead.message import Message, Phrase
 
 GRADIENT_SPIKE = Message(
     "the gradient's norm is {norm:.3g}, {times:.0f} times the usual; the update was skipped",
@@ -102,3 +104,21 @@ ENGINES_DIFFER = Message(
     "权重相同时，训练端与采样端的差异超出舍入误差（每 token {nats:.2g} nat）："
     "两端计算的不是相同上下文、相同温度下的相同 token",
 )
+
+
+def described(finding: Finding) -> Phrase:
+    """Return a finding in words, with its strongest argument."""
+    strongest = max(finding.evidence, key=lambda evidence: evidence.weight)
+    en, zh = (wording(finding.code, strongest.key, strongest.numbers, language) for language in ("en", "zh"))
+    meaning = _phrase(CATALOGUE[finding.code].meaning)
+    title, confidence = title_of(finding.code), finding.confidence
+    return FINDING(title=title, confidence=confidence, argument=Phrase(en, zh), meaning=meaning)
+
+
+def _phrase(text: Text) -> Phrase:
+    return Phrase(text.en, text.zh)
+
+
+def title_of(code: str) -> Phrase:
+    """Return the title of a finding of the catalogue."""
+    return _phrase(CATALOGUE[code].title)

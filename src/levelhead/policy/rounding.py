@@ -39,12 +39,21 @@ _TOLERANCES = {
 }
 
 
-def tolerance(policy: Policy) -> Tolerance:
-    """Return what rounding explains in the policy's present compute type, or in that of its weights if coarser."""
-    coarsest = max((policy.compute_dtype, policy.base.dtype), key=lambda dtype: _TOLERANCES[dtype].most)
-    return _TOLERANCES[coarsest]
+def tolerance(policy: Policy, logits: float = 0.0) -> Tolerance:
+    """Return what rounding explains in the policy's present compute type, or in that of its weights if coarser.
+
+    Args:
+        policy: Whose log-probabilities are compared.
+        logits: Size of its largest logits over the temperature, where it is known: each is rounded by up to half the
+            spacing of numbers there.
+    """
+    kind = max((policy.compute_dtype, policy.base.dtype), key=lambda dtype: _TOLERANCES[dtype].most)
+    least, rounded = _TOLERANCES[kind], torch.finfo(kind).eps / 2 * logits
+    return Tolerance(max(least.mean, rounded), max(least.most, _LUCKLESS * rounded))
 
 
+_LUCKLESS = 6
+"""Times its mean that the error of a single token may have."""
 _MULTIPLIED_IN = {"high": torch.float16, "medium": torch.bfloat16}
 """Type that rounds as float32 products do at each of torch's precisions; TF32 keeps as many bits as float16."""
 

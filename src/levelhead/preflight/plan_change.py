@@ -88,9 +88,11 @@ def changed(recipe: Recipe, settings: dict[str, Any]) -> Recipe:
 def _candidates(planner: Planner, recipe: Recipe, plan: Plan) -> Iterator[dict[str, Any]]:
     """Changes that make the largest phase smaller, the cheapest first."""
     updates = plan.peak in ("update", "sft")
+    passes = sum(part.size for part in plan.parts if part.name.startswith(("activations", "logits")))
+    bound = plan.total - passes > (plan.target.room or 0)  # by what no smaller pass would change
     if plan.peak == PREFLIGHT:
         yield {"check": False}
-    if updates:
+    if updates and not bound:
         yield from _smaller_micro_batch(planner, recipe, plan)
         if not recipe.model.gradient_checkpointing:
             yield {"model.gradient_checkpointing": True}

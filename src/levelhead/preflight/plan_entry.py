@@ -62,7 +62,7 @@ def make_plan(
     target = target_of(recipe.model, gpu)
     planner = Planner(target, longest_prompt(recipe, prompt_tokens), processes)
     try:
-        plan = planner.plan(recipe)
+        plan = planner.plan(recipe, compare=True)
     except InputError as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{reason}; a plan needs a folder with its config.json alone") from None

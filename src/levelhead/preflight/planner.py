@@ -44,8 +44,12 @@ class Planner:
         self._models: dict[str, Footprints] = {}
         self._passes: dict[tuple[object, ...], int] = {}
 
-    def plan(self, recipe: Recipe) -> Plan:
+    def plan(self, recipe: Recipe, *, compare: bool = False) -> Plan:
         """Return the plan of a recipe.
+
+        Args:
+            recipe: What is planned.
+            compare: Also note what activations take with and without gradient checkpointing, which takes seconds.
 
         Raises:
             InputError: The model's config cannot be had.
@@ -60,7 +64,7 @@ class Planner:
         phases = (*stages, "sampling")
         kind = str(policy.base.dtype).removeprefix("torch.")
         parts = [Part("weights", weights, phases, f"four bits, the rest {kind}" if recipe.model.in_four_bits else kind)]
-        activations: dict[str, int] = {}
+        activations: dict[str, int] | None = {} if compare else None
         if recipe.sft is not None:
             parts += self._sft(recipe, recipe.sft, footprints, mine, activations)
         if recipe.grpo is not None:
@@ -78,7 +82,9 @@ class Planner:
         numel = sum(p.numel() for p in policy.model.parameters())
         changed = sum(p.numel() for p in policy.parameters)
         present = tuple(part for part in parts if part.size)
-        return Plan(self.target, footprints.backend, self.prompts, numel, changed, present, activations, self.processes)
+        return Plan(
+            self.target, footprints.backend, self.prompts, numel, changed, present, activations or {}, self.processes
+        )
 
     def _bounded(self, recipe: Recipe, context: int) -> Prompts:
         """The prompts, no longer than the model's context leaves room for."""
@@ -106,12 +112,12 @@ class Planner:
         footprints: Footprints,
         layout: Layout,
         model: Model,
-        activations: dict[str, int],
+        activations: dict[str, int] | None,
         *,
         several: bool,
         again: bool,
     ) -> list[tuple[str, int, str]]:
-        """Activations and blocks of logits of a micro-batch; notes what both ways of checkpointing would take."""
+        """Activations and blocks of logits of a micro-batch; notes, if asked, what either checkpointing takes."""
         backwards = 2 if again else 1
 
         def taken(checkpointing: bool) -> int:
@@ -123,8 +129,9 @@ class Planner:
                 layout, several, backwards, checkpointing,
             )  # fmt: skip
 
-        for name, on in (("without checkpointing", False), ("with checkpointing", True)):
-            activations[name] = max(activations.get(name, 0), taken(on))
+        if activations is not None:
+            for name, on in (("without checkpointing", False), ("with checkpointing", True)):
+                activations[name] = max(activations.get(name, 0), taken(on))
         blocks = block_shape(layout.targets, self.target.device)
         vocabulary = len(footprints.head.weight)
         size = 8 * blocks.rows * blocks.columns + 4 * min(blocks.stored, layout.targets * vocabulary)
@@ -137,7 +144,7 @@ class Planner:
         ]
 
     def _sft(
-        self, recipe: Recipe, section: Sft, footprints: Footprints, trained: int, activations: dict[str, int]
+        self, recipe: Recipe, section: Sft, footprints: Footprints, trained: int, activations: dict[str, int] | None
     ) -> list[Part]:
         answer = recipe.grpo.sampling.max_new_tokens if recipe.grpo else recipe.eval.sampling.max_new_tokens
         k = min(SHARED_DEMONSTRATIONS, section.batch_size)
@@ -155,7 +162,7 @@ class Planner:
         return parts + [Part(f"{name} (sft)", size, ("sft",), note) for name, size, note in passes]
 
     def _grpo(
-        self, recipe: Recipe, section: Grpo, footprints: Footprints, trained: int, activations: dict[str, int]
+        self, recipe: Recipe, section: Grpo, footprints: Footprints, trained: int, activations: dict[str, int] | None
     ) -> list[Part]:
         tasks, both = len(recipe.tasks), ("update", "sampling")
         most = max(task.weight for task in recipe.tasks) / sum(task.weight for task in recipe.tasks)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from levelhead import extensions
 from levelhead.section import Section
+
+if TYPE_CHECKING:
+    Provider = str
+else:
+    Provider = Literal[tuple(extensions.OURS["providers"])]
 
 OWN_KEYS = frozenset({"model", "messages", "contents", "system", "systemInstruction", "stream"})
 """Keys of a call's body that ``extra_body`` cannot set: they are what is asked, and how the answer is read."""
@@ -15,7 +21,7 @@ OWN_KEYS = frozenset({"model", "messages", "contents", "system", "systemInstruct
 class Endpoint(Section):
     """Real calls to a chat endpoint: an OpenAI-compatible one (vLLM, Ollama, a cloud), Anthropic's, or Gemini's."""
 
-    provider: Literal["openai", "anthropic", "gemini"] = "openai"
+    provider: Provider = "openai"
     """How calls are written: ``openai`` (chat completions, which most servers speak), ``anthropic`` (its messages
     API) or ``gemini`` (``generateContent``)."""
     base_url: str = Field(pattern=r"^https?://")

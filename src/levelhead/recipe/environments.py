@@ -42,6 +42,7 @@ class EnvironmentSection(TaskSection):
 class Browser(EnvironmentSection):
     """MiniWoB++ web pages in a real browser, one action a turn (Liu et al. 2018)."""
 
+    task = "levelhead.contrib.browser.task:BrowserTask"
     kind: Literal["browser"]
     """``browser``."""
     tasks: list[str] | dict[str, float] = Field(default_factory=lambda: list(BROWSER_TASKS), min_length=1)
@@ -65,6 +66,7 @@ class Browser(EnvironmentSection):
 class OpenEnv(EnvironmentSection):
     """An OpenEnv server: environments behind a web socket, one a connection."""
 
+    task = "levelhead.contrib.openenv:OpenEnvTask"
     kind: Literal["openenv"]
     """``openenv``."""
     url: str = Field(pattern=r"^(https?|wss?)://\S+$")
@@ -90,6 +92,7 @@ class OpenEnv(EnvironmentSection):
 class BrowserGym(EnvironmentSection):
     """Environments of BrowserGym, where it is installed: WebArena, WorkArena, MiniWoB and others."""
 
+    task = "levelhead.contrib.browsergym:BrowserGymTask"
     kind: Literal["browsergym"]
     """``browsergym``."""
     tasks: list[str] | dict[str, float] = Field(min_length=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,6 +14,9 @@ from levelhead.section import Section
 
 class TaskSection(Section):
     """What every task has."""
+
+    task: ClassVar[str] = ""
+    """``module:Class`` of the task that a section describes; it is imported when the task is built."""
 
     name: str | None = Field(None, min_length=1, max_length=80)
     """Name in metrics and reports, without slashes; the kind unless given.  Two tasks of one kind need two names."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from levelhead import extensions
 from levelhead.recipe.environments import Browser, BrowserGym, OpenEnv
 from levelhead.recipe.task import JudgedSection, TaskSection
+from levelhead.recipe.tools import ToolUse
 from levelhead.recipe.workflow import (
     ExecutorRecipe,
     RewardConfig,
@@ -21,6 +23,7 @@ from levelhead.recipe.workflow import (
 class Fairness(JudgedSection):
     """Multiple-choice questions about people with a one-sentence justification (BBQ, Parrish et al. 2022)."""
 
+    task = "levelhead.contrib.fairness:FairnessTask"
     kind: Literal["fairness"]
     """``fairness``."""
     path: str | list[str] | None = None
@@ -37,6 +40,7 @@ class Fairness(JudgedSection):
 class Faithfulness(JudgedSection):
     """Answers with quoted evidence (HaluEval, Li et al. 2023)."""
 
+    task = "levelhead.contrib.faithfulness:FaithfulnessTask"
     kind: Literal["faithfulness"]
     """``faithfulness``."""
     path: str | list[str] | None = None
@@ -50,13 +54,17 @@ class Faithfulness(JudgedSection):
     """Leave out rows whose prompt is longer than this many characters; nothing is left out unless given."""
 
 
-DatasetName = Literal["gsm8k", "math", "aime", "humaneval", "mbpp", "hotpotqa", "drop", "bbq", "halueval", "truthfulqa"]
+if TYPE_CHECKING:
+    DatasetName = str
+else:
+    DatasetName = Literal[tuple(extensions.OURS["datasets"])]
 """Public data sets that can be read from their own files (docs/data.md)."""
 
 
 class Math(JudgedSection):
     """Problems with an exact answer: a number (GSM8K, Cobbe et al. 2021), or mathematics (MATH, AIME)."""
 
+    task = "levelhead.tasks.math:MathTask"
     kind: Literal["math"]
     """``math``."""
     dataset: Literal["gsm8k", "math", "aime"] = "gsm8k"
@@ -73,6 +81,36 @@ class Math(JudgedSection):
         return self
 
 
+class Direct(JudgedSection):
+    """What tasks have whose questions are those of a public data set, answered directly."""
+
+    task = "levelhead.tasks.datasets.task:DatasetTask"
+    path: str | list[str]
+    """The data set's file, files, folder, or ``hf:NAME``; your own rows in its format."""
+    credit: Literal["partial", "exact"] = "partial"
+    """What an answer is worth: the share of tests that hold or token F1, or right or wrong."""
+
+
+class Code(Direct):
+    """Python functions to be written, run against tests in the sandbox (HumanEval, MBPP)."""
+
+    kind: Literal["code"]
+    """``code``."""
+    dataset: Literal["humaneval", "mbpp"] = "humaneval"
+    """Whose files ``path`` names (docs/data.md)."""
+    sandbox: SandboxLimits = SandboxLimits()
+    """Bounds on the programs."""
+
+
+class Questions(Direct):
+    """Questions with answers in words, by exact match and F1 (HotpotQA, DROP), or a choice (TruthfulQA)."""
+
+    kind: Literal["qa"]
+    """``qa``."""
+    dataset: Literal["hotpotqa", "drop", "truthfulqa"] = "hotpotqa"
+    """Whose files ``path`` names (docs/data.md)."""
+
+
 class OwnPrompts(JudgedSection):
     """What tasks have whose prompts are rows of your own data."""
 
@@ -86,9 +124,9 @@ class OwnPrompts(JudgedSection):
     """Column with the prompt: text, or a list of chat messages (as such or as JSON text)."""
     system: str | None = None
     """System message put before every prompt."""
-    tools: str | None = "tools"
+    tools: str | ToolUse | None = "tools"
     """Column with the tools that the chat template shows with a row's prompt, a list of JSON schemas (as such or as
-    JSON text); null: the column is the rewards' alone."""
+    JSON text); null: the column is the rewards' alone.  Or tools that are executed: functions, or settings."""
     chat_template_kwargs: str | None = "chat_template_kwargs"
     """Column with variables of the chat template for a row, over those of the model; null: as for ``tools``."""
     keep_special_tokens: list[str] = Field(default_factory=list)
@@ -103,10 +141,21 @@ class OwnPrompts(JudgedSection):
     strata: list[str] = Field(default_factory=list)
     """Columns whose values evaluations tell scores apart by; the balanced score is the mean over the first one's."""
 
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _functions_alone(cls, value: Any) -> Any:
+        return {"functions": value} if isinstance(value, list) else value
+
+    @property
+    def tools_column(self) -> str | None:
+        """Column with the tools of a row."""
+        return self.tools.column if isinstance(self.tools, ToolUse) else self.tools
+
 
 class Function(OwnPrompts):
     """Your own data and reward functions, with TRL's signature."""
 
+    task = "levelhead.tasks.function:FunctionTask"
     kind: Literal["function"]
     """``function``."""
     rewards: list[str] = Field(default_factory=list)
@@ -135,6 +184,7 @@ class JudgedPrompts(OwnPrompts):
     An answer without a word is worth 0 and shown to nobody; any other is worth ``1 - weight * (1 - grade)``.
     """
 
+    task = "levelhead.tasks.judges.prompts:PromptsTask"
     kind: Literal["judge"]
     """``judge``."""
 
@@ -156,6 +206,7 @@ class JudgedPrompts(OwnPrompts):
 class Workflow(JudgedSection):
     """Workflows written in a small language, run by operators, and rewarded for the answer they lead to."""
 
+    task = "levelhead.contrib.workflow.task:WorkflowTask"
     kind: Literal["workflow"]
     """``workflow``."""
     dataset: DatasetName | None = None
@@ -208,6 +259,17 @@ class CustomTask(TaskSection):
 
 
 TaskRecipe = Annotated[
-    Fairness | Faithfulness | Math | Function | JudgedPrompts | Browser | OpenEnv | BrowserGym | Workflow | CustomTask,
+    Fairness
+    | Faithfulness
+    | Math
+    | Code
+    | Questions
+    | Function
+    | JudgedPrompts
+    | Browser
+    | OpenEnv
+    | BrowserGym
+    | Workflow
+    | CustomTask,
     Field(discriminator="kind"),
 ]

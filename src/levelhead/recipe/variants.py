@@ -118,9 +118,9 @@ class CustomVariant(Section):
             InputError: There is no such class, or a setting does not fit it; names file and key.
         """
         variant = load_class(self.path, base, f"{key}.path")
-        given = {name: value for name, value in (shared or {}).items() if name in variant.model_fields}
+        settings = {name: value for name, value in (shared or {}).items() if name in variant.model_fields}
         try:
-            return build(variant, given | self.settings, self.path, f"{key}.settings")
+            return build(variant, settings | self.settings, self.path, f"{key}.settings")
         except ValueError as error:
             raise InputError(str(error)) from None
 

@@ -102,11 +102,6 @@ def translated(page: str, language: Language) -> str:
     return Translator(language).page(page)
 
 
-def in_chinese(text: str) -> str:
-    """Return a piece of text in Chinese; as it is where it has no translation."""
-    return Translator("zh").text(text)
-
-
 def say(key: str, language: Language, /, **values: object) -> str:
     """Return a sentence of the first screen with its values."""
     return _outlook()[key].get(language).format(**values)

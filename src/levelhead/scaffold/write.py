@@ -17,6 +17,7 @@ from levelhead.recipe import parse
 from levelhead.recipe.shipped import refuse_existing, write_new
 from levelhead.recipe.tasks import Function
 from levelhead.scaffold.columns import Kind, answer_column, example_of, likely_kind, prompt_column
+from levelhead.scaffold.fit import Fit, fit
 from levelhead.scaffold.model import PRESETS, TEMPLATE, ModelFacts, look_at
 from levelhead.scaffold.rewards import NAMES, SYSTEM, reward_file, test_file
 from levelhead.tasks.function.examples import Example, make_examples
@@ -26,6 +27,8 @@ from levelhead.tasks.splits import split_by_group
 LOOKED_AT = 200
 """Rows whose prompts and answers are measured."""
 _SHIPPED_SCALE = {"batch_size": 32, "learning_rate": 3e-4, "dtype": "float32", "steps": 50}
+ADAPTER_RATE = 1e-5
+"""Learning rate of an adapter."""
 _SCALE = {"batch_size": 64, "learning_rate": 1e-6, "dtype": "auto", "steps": 200}
 
 
@@ -41,6 +44,7 @@ class InitOptions:
         prompt: Column of the prompts, where it is said.
         answer: Column of the right answers, where it is said.
         folder: Where the files go.
+        gpu: Memory of the GPU that will train; this machine's device unless given.
     """
 
     name: str
@@ -50,6 +54,7 @@ class InitOptions:
     prompt: str | None = None
     answer: str | None = None
     folder: Path = Path()
+    gpu: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class Plan:
         reward: The reward function, as the recipe names it.
         rows: Rows of the data.
         model: What is known of the model.
+        memory: What the run takes of the machine's memory, in words; empty for a model that ships.
     """
 
     files: Mapping[Path, str]
@@ -71,6 +77,7 @@ class Plan:
     reward: str
     rows: int
     model: ModelFacts
+    memory: str = ""
 
     def write(self) -> None:
         """Write all files, or none.
@@ -114,9 +121,14 @@ def plan(options: InitOptions) -> Plan:
         template = options.folder / f"{options.name}.jinja"
         files[template] = TEMPLATE
     held_out = _held_out(len({example.key for example in examples}))
-    recipe = _recipe(options, section, reward, facts, template, held_out)
-    parse(recipe, source=f"{options.name}.yaml")
-    return Plan({recipe_file: recipe, **files}, prompt, answer, reward, len(rows), facts)
+    recipe = _recipe(options, section, reward, facts, template, held_out, Fit())
+    resolved = parse(recipe, source=f"{options.name}.yaml")
+    memory = Fit()
+    if options.model not in PRESETS and not facts.note and template is None:
+        memory = fit(resolved, options.gpu, facts.longest_prompt)
+        recipe = _recipe(options, section, reward, facts, template, held_out, memory)
+        parse(recipe, source=f"{options.name}.yaml")
+    return Plan({recipe_file: recipe, **files}, prompt, answer, reward, len(rows), facts, memory.note)
 
 
 def _system(kind: Kind | None, examples: Sequence[Example]) -> str | None:
@@ -154,11 +166,19 @@ def _reward(options: InitOptions, answers: list[str]) -> tuple[Kind | None, str]
 
 
 def _recipe(
-    options: InitOptions, section: Function, reward: str, facts: ModelFacts, template: Path | None, held_out: str
+    options: InitOptions,
+    section: Function,
+    reward: str,
+    facts: ModelFacts,
+    template: Path | None,
+    held_out: str,
+    memory: Fit,
 ) -> str:
     scale: Mapping[str, Any] = _SHIPPED_SCALE if options.model in PRESETS else _SCALE
     source = "preset" if options.model in PRESETS else "name"
-    model = {source: options.model, "dtype": scale["dtype"]}
+    model = {source: options.model, "dtype": scale["dtype"], **memory.under("model.")}
+    rate = ADAPTER_RATE if "lora" in model else scale["learning_rate"]
+    sampling = {"max_new_tokens": facts.room}
     if template is not None:
         model["chat_template"] = template.as_posix()
     context = f" of {facts.context:,}" if facts.context else ""
@@ -169,6 +189,7 @@ def _recipe(
     lines = [
         f"# Written by levelhead init: `levelhead check {path}` proves that it fits together,",
         f"# `levelhead train {path}` trains. Keys that are left out have sensible values.",
+        f"# Memory: {memory.note}; `levelhead check {path} --plan` shows its parts." if memory.note else "",
         f"name: {_scalar(options.name)}",
         "seed: 0",
         f"model: {_scalar(model)}",
@@ -187,9 +208,10 @@ def _recipe(
         f"  steps: {scale['steps']}                      # or data_epochs: 1, a pass over the data",
         f"  batch_size: {scale['batch_size']}                 # rollouts a step, group_size of them to a prompt",
         "  group_size: 8",
-        f"  sampling: {{max_new_tokens: {facts.room}}}   # {prompts or 'room for an answer'}",
-        f"  optimizer: {{learning_rate: {scale['learning_rate']:g}, warmup_steps: 5}}",
-        f"eval: {{every: 50, sampling: {{max_new_tokens: {facts.room}}}}}",
+        *(f"  {key}: {_scalar(value)}" for key, value in memory.under("grpo.").items()),
+        f"  sampling: {_scalar(sampling | memory.under('grpo.sampling.'))}   # {prompts or 'room for an answer'}",
+        f"  optimizer: {{learning_rate: {rate:g}, warmup_steps: 5}}",
+        f"eval: {_scalar({'every': 50, **memory.under('eval.'), 'sampling': sampling})}",
     ]
     return "\n".join(line for line in lines if line) + "\n"
 

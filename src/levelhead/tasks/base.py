@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from levelhead.records import LARGEST_REWARD, Event, Message, Prompt, Rollout, Score
 from levelhead.tasks import threads
@@ -221,6 +221,32 @@ class TrimsPrompts(Protocol):
         ...
 
 
+@runtime_checkable
+class CallableTools(Protocol):
+    """Tools that are executed when an answer calls them.
+
+    Attributes:
+        names: What they are called.
+        format: How the template writes calls; empty before :meth:`learn_format`.
+        room: Tokens that a conversation may have before a turn.
+    """
+
+    room: int
+
+    @property
+    def names(self) -> Sequence[str]: ...  # noqa: D102 - above
+    @property
+    def format(self) -> str: ...  # noqa: D102 - above
+
+    def learn_format(self, codec: Any, task: str, room: int) -> None:
+        """Find out how the codec's template writes calls, for the task of that name and prompts of ``room`` tokens.
+
+        Raises:
+            InputError: It writes none, or none that can be read.
+        """
+        ...
+
+
 class SingleTurnTask(Task):
     """A task whose rollouts are one answer each: subclasses write :meth:`prompts` and :meth:`score`."""
 
@@ -229,6 +255,9 @@ class SingleTurnTask(Task):
 
     Subclasses that override ``summarize``, ``at_step`` or ``drain_events`` call these of this class too.
     """
+
+    tools: CallableTools | None = None
+    """What may be called before an answer, which has several turns then."""
 
     @abstractmethod
     def score(self, prompt: Prompt, text: str) -> Score:
@@ -308,6 +337,11 @@ class SingleTurnTask(Task):
         """Close what judges hold open."""
         if self.grader is not None:
             await self.grader.close()
+
+
+def has_one_turn(task: Task) -> bool:
+    """Whether each rollout of a task is one completion: an answer, and no tools to call before it."""
+    return isinstance(task, SingleTurnTask) and task.tools is None
 
 
 class _SingleTurnEpisode:

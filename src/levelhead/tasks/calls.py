@@ -108,8 +108,8 @@ def _rewatch(key: object, deadline: float | None) -> None:
         if not _watched:
             faulthandler.cancel_dump_traceback_later()
             return
-        left = max(_watched.values()) - time.monotonic()
+        remaining_s = max(_watched.values()) - time.monotonic()
         if sys.__stderr__ is None:
             return
         with contextlib.suppress(ValueError, OSError, AttributeError, RuntimeError):  # stderr is no file
-            faulthandler.dump_traceback_later(max(left, LAST_RESORT_S), exit=True, file=sys.__stderr__)
+            faulthandler.dump_traceback_later(max(remaining_s, LAST_RESORT_S), exit=True, file=sys.__stderr__)

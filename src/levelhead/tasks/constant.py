@@ -243,20 +243,20 @@ class ConstantSearch:
         self, texts: Sequence[str], prompts: Sequence[Prompt], half: Sequence[int], weights: Sequence[float]
     ) -> str | None:
         """Return the best answer to some of the prompts; of equals the one that comes first."""
-        left, n = list(texts), min(FIRST_ITEMS, len(half))
+        candidates, n = list(texts), min(FIRST_ITEMS, len(half))
         while True:
             items = half[:n]
-            await self._score(left, prompts, items)
-            left = [text for text in left if text not in self._unfit]
-            if not left or self.slow:
+            await self._score(candidates, prompts, items)
+            candidates = [text for text in candidates if text not in self._unfit]
+            if not candidates or self.slow:
                 return None
             share = [weights[i] for i in items]
-            means = {text: _mean([self._scores[text, prompts[i].id] for i in items], share) for text in left}
-            left.sort(key=means.__getitem__, reverse=True)
-            ahead = left[: math.ceil(len(left) / 2)]
+            means = {text: _mean([self._scores[text, prompts[i].id] for i in items], share) for text in candidates}
+            candidates.sort(key=means.__getitem__, reverse=True)
+            ahead = candidates[: math.ceil(len(candidates) / 2)]
             if n == len(half) or len(ahead) == 1:
-                return left[0]
-            left, n = ahead, min(2 * n, len(half))
+                return candidates[0]
+            candidates, n = ahead, min(2 * n, len(half))
 
     async def _score(self, texts: Iterable[str], prompts: Sequence[Prompt], items: Sequence[int]) -> None:
         """Score answers, or scripts, on items that are not known yet.

@@ -30,8 +30,8 @@ def require_files(recipe: Recipe, checkpoint: str | Path | None = None, *, model
     if checkpoint is not None and not any((Path(checkpoint).expanduser() / name).is_file() for name in _MODEL):
         raise InputError(f"{checkpoint}: no model here (neither {' nor '.join(_MODEL)})")
     for section in recipe.tasks:
-        given = None if isinstance(section, CustomTask) else getattr(section, "path", None)
-        for path in [given] if isinstance(given, str) else given or []:
+        named_path = None if isinstance(section, CustomTask) else getattr(section, "path", None)
+        for path in [named_path] if isinstance(named_path, str) else named_path or []:
             table = Path(path).suffix.lower() in _TABLES
             if (table or not isinstance(section, Function)) and not Path(path).expanduser().exists():
                 raise missing_data(path, "no such file" if table else "no such file or folder")

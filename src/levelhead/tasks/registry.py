@@ -13,18 +13,6 @@ from levelhead.recipe.tasks import CustomTask
 from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.tasks.custom import make_custom
 
-_TASKS = {
-    "fairness": ("levelhead.contrib.fairness", "FairnessTask"),
-    "faithfulness": ("levelhead.contrib.faithfulness", "FaithfulnessTask"),
-    "math": ("levelhead.tasks.math", "MathTask"),
-    "function": ("levelhead.tasks.function", "FunctionTask"),
-    "judge": ("levelhead.tasks.judges.prompts", "PromptsTask"),
-    "workflow": ("levelhead.contrib.workflow.task", "WorkflowTask"),
-    "browser": ("levelhead.contrib.browser.task", "BrowserTask"),
-    "openenv": ("levelhead.contrib.openenv", "OpenEnvTask"),
-    "browsergym": ("levelhead.contrib.browsergym", "BrowserGymTask"),
-}
-
 _EXTRAS = {"lark": "workflow", "sympy": "workflow", "httpx2": "judge", "playwright": "browser"}
 """Packages that only some kinds of task need, and the extra that brings them."""
 
@@ -34,7 +22,7 @@ def make_task(section: TaskSection) -> Task:
 
     Raises:
         InputError: The task's data are missing or malformed, or a package that it needs is not installed.
-        ValueError: No task of the section's kind is known.
+        ValueError: The section names no task.
     """
     return with_judges(make_rules(section), section)
 
@@ -62,14 +50,14 @@ def make_rules(section: TaskSection) -> Task:
 
     Raises:
         InputError: The task's data are missing or malformed, or a package that it needs is not installed.
-        ValueError: No task of the section's kind is known.
+        ValueError: The section names no task.
     """
     if isinstance(section, CustomTask):
         return make_custom(section)
     kind = str(getattr(section, "kind", ""))
-    if kind not in _TASKS:
-        raise ValueError(f"no task of kind {kind!r}; the kinds are {', '.join(_TASKS)}")
-    module, name = _TASKS[kind]
+    module, _, name = section.task.partition(":")
+    if not name:
+        raise ValueError(f"the section {type(section).__name__} names no task")
     with _packages(kind):
         task: Task = getattr(import_module(module), name)(section)
     return task

@@ -83,7 +83,7 @@ def _end(thread: threading.Thread) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), error)
 
 
-class _Lane:
+class _Worker:
     """A thread that does one call after another."""
 
     def __init__(self) -> None:
@@ -175,8 +175,8 @@ class _Loop:
     def _close(self, end: BaseException) -> None:
         with self._lock:
             self._end = self._end or end
-            left = list(self._pending)
-        for future in left:
+            unsettled = list(self._pending)
+        for future in unsettled:
             self._settle(future, Outcome(error=end))
 
     def _settle(self, future: Future[Outcome], outcome: Outcome) -> None:
@@ -191,21 +191,21 @@ class _Loop:
             self._loop.call_soon_threadsafe(call)
 
 
-class _Lanes:
+class _Workers:
     """The threads of this process that are idle, and its loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[_Lane] = []
+        self._idle: list[_Worker] = []
         self._loop: _Loop | None = None
 
-    def take(self) -> _Lane:
+    def take(self) -> _Worker:
         with self._lock:
-            return self._idle.pop() if self._idle else _Lane()
+            return self._idle.pop() if self._idle else _Worker()
 
-    def put(self, lane: _Lane) -> None:
+    def put(self, worker: _Worker) -> None:
         with self._lock:
-            self._idle.append(lane)
+            self._idle.append(worker)
 
     def loop(self) -> _Loop:
         with self._lock:
@@ -214,7 +214,7 @@ class _Lanes:
             return self._loop
 
 
-_LANES = _Lanes()
+_WORKERS = _Workers()
 
 
 async def run(call: Callable[[], Any], timeout_s: float | None, file: str = "") -> Outcome:
@@ -231,19 +231,19 @@ async def run(call: Callable[[], Any], timeout_s: float | None, file: str = "") 
     if main_thread.available():
         return await main_thread.run_in_main_thread(call, timeout_s, file)
     before = set(threading.enumerate())
-    lane = _LANES.take()
-    future = lane.begin(call)
+    worker = _WORKERS.take()
+    future = worker.begin(call)
     try:
         with last_resort(timeout_s):
             if not await _done(future, timeout_s):
-                raise OverrunError(place_of(lane.thread.ident, file))
+                raise OverrunError(place_of(worker.thread.ident, file))
         return future.result()
     finally:
         if future.done():
-            _LANES.put(lane)
+            _WORKERS.put(worker)
         else:
-            leave_behind(before, lane.thread)
-            lane.give_up()
+            leave_behind(before, worker.thread)
+            worker.give_up()
 
 
 async def run_async(make: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float | None, file: str = "") -> Outcome:
@@ -252,7 +252,7 @@ async def run_async(make: Callable[[], Coroutine[Any, Any, Any]], timeout_s: flo
     A coroutine that does not end when it is cancelled, or that blocks, costs the loop: the next call gets a new one.
     """
     before = set(threading.enumerate())
-    loop = _LANES.loop()
+    loop = _WORKERS.loop()
     future, cancel = loop.begin(make)
     try:
         with last_resort(timeout_s):

@@ -31,8 +31,8 @@ def handle() -> Handle | None:
     python: Any = sys.modules.get("IPython")
     if python is None or type(python.get_ipython()).__name__ != "ZMQInteractiveShell":
         return None
-    made: Handle = python.display.display(Html(""), display_id=True)
-    return made
+    display: Handle = python.display.display(Html(""), display_id=True)
+    return display
 
 
 def block(done: int, total: int, note: str, rows: Sequence[tuple[str, ...]], below: str) -> Html:

@@ -250,8 +250,8 @@ class Codec:
             return self.template.spelled_out(parts.body, options)
         lead = Rendered(mark.empty if opened else "")
         if parts.thought is not None:
-            said = parts.body if opened else str(content)
-            lead = self.template.spelled_out(said[: len(said) - len(rest)], options)
+            spoken = parts.body if opened else str(content)
+            lead = self.template.spelled_out(spoken[: len(spoken) - len(rest)], options)
         whole = [*messages, {**answer, "content": rest}]
 
         def text_of(chat: Sequence[Message]) -> str:

@@ -13,7 +13,7 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt, Rollout, Score
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Completion, Generator, Remote, Request
-from levelhead.tasks.base import Answer, Episode, EpisodeLostError, SingleTurnTask, Task
+from levelhead.tasks.base import Answer, Episode, EpisodeLostError, SingleTurnTask, Task, has_one_turn
 from levelhead.tasks.metering import JudgeUse, RewardTally
 from levelhead.text.codec import Codec
 from levelhead.training.answers import answer_metrics
@@ -134,7 +134,7 @@ class Collector:
 
     async def _collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         await self._generator.sync_weights()
-        single = [i for i, prompt in enumerate(prompts) if isinstance(self._tasks[prompt.task], SingleTurnTask)]
+        single = [i for i, prompt in enumerate(prompts) if has_one_turn(self._tasks[prompt.task])]
         several = [i for i in range(len(prompts)) if i not in set(single)]
         done: dict[int, Group] = {}
         result = Collected([])
@@ -309,8 +309,8 @@ class _Rolling:
     @property
     def turn_rewards(self) -> tuple[float, ...]:
         """What each turn earned; empty where the environment has said so of none."""
-        said = any(reward is not None for reward in self.rewards)
-        return tuple(reward or 0.0 for reward in self.rewards) if said else ()
+        rewarded = any(reward is not None for reward in self.rewards)
+        return tuple(reward or 0.0 for reward in self.rewards) if rewarded else ()
 
     async def lost(self) -> None:
         """Start over after the environment broke, a bounded number of times."""

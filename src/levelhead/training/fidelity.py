@@ -114,8 +114,8 @@ def _size(turn: Turn) -> int:
 def _distributions(policy: Policy, turn: Turn, temperature: float) -> Tensor:
     """Return the log-probabilities of every token where the tokens of a turn were sampled, (t, v)."""
     ids = torch.tensor([[*turn.context_ids, *turn.completion_ids]], device=policy.device)
-    kept = len(turn.completion_ids) + 1
-    logits = policy.forward(policy.base, input_ids=ids, use_cache=False, logits_to_keep=kept).logits
+    positions = len(turn.completion_ids) + 1
+    logits = policy.forward(policy.base, input_ids=ids, use_cache=False, logits_to_keep=positions).logits
     logp_tv: Tensor = (logits[0, :-1].float() / temperature).log_softmax(-1)
     return logp_tv
 

@@ -14,7 +14,7 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group
 from levelhead.rollout.generators.base import Remote
-from levelhead.tasks.base import SingleTurnTask
+from levelhead.tasks.base import has_one_turn
 from levelhead.tasks.metering import own_account
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected, together
@@ -91,7 +91,7 @@ class GroupSampler:
             assert group.weights is not None  # noqa: S101 - all have some now
             if group.drawing is not None or group.number % self._ranks.count != self._ranks.rank:
                 continue
-            if isinstance(self._collector.task(group.prompt.task), SingleTurnTask):
+            if has_one_turn(self._collector.task(group.prompt.task)):
                 shared.setdefault((id(group.weights), group.seed), []).append(group)
             else:
                 lane = self.copies.lane(group.weights)

@@ -11,7 +11,7 @@ from levelhead.message import Message, Phrase
 from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.records import Event, Prompt
-from levelhead.tasks.base import Split, Task, TrimsPrompts
+from levelhead.tasks.base import SingleTurnTask, Split, Task, TrimsPrompts
 from levelhead.text.shorten import shortened
 from levelhead.text.thoughts import clash, holds_thought
 
@@ -69,14 +69,16 @@ def fit_prompts(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) -> di
     """See to it that every prompt and demonstration has room in the context, as ``tasks[].overlong`` says.
 
     Raises:
-        InputError: One has none and the recipe says ``error``, nothing is left of a side, or a task's
-            ``keep_special_tokens`` cannot count as text.
+        InputError: One has none and the recipe says ``error``, nothing is left of a side, a task's
+            ``keep_special_tokens`` cannot count as text, or its tools cannot be called through the template.
     """
     result: dict[str, Overlong] = {}
     for section, (name, task) in zip(recipe.tasks, tasks.items(), strict=True):
         policy.codec.refuse_special(getattr(section, "keep_special_tokens", ()), f"tasks: {name}: keep_special_tokens")
         kind: Kind = getattr(section, "overlong", "error")
         fitting = _Fitting(recipe, name, task, policy, kind)
+        if isinstance(task, SingleTurnTask) and task.tools is not None:
+            task.tools.learn_format(policy.codec, name, fitting.room)
         fitted: dict[str, Prompt | None] = {}
         counts = dict.fromkeys(SPLITS, 0)
         total = 0

@@ -20,7 +20,7 @@ from levelhead.tasks.base import Task
 from levelhead.training.batch import Sample
 from levelhead.training.coefficients import Coefficients, WeightsInForce, facts_of
 from levelhead.training.plan import Plan, plan_update
-from levelhead.training.terms import ForwardScores, TermConfig, build_terms, make_term_batch
+from levelhead.training.terms import TermConfig, build_terms, make_term_batch
 from levelhead.training.update_metrics import ROUNDING, Statistic, UpdateMetrics
 
 
@@ -91,10 +91,10 @@ class Objective:
         reference = None
         if self._has_kl_term(task) and policy.keeps_reference:
             reference = micro.pad(self.references.logp(policy, micro, samples, plan.temperature))
-        scores = ForwardScores(micro.pad(stats.logp), micro.pad(stats.entropy), reference)
-        mask_nt = micro.mask().to(scores.logp_nt.device)
-        batch = make_term_batch(samples, mask_nt, scores.logp_nt, plan, self.config)
-        terms, statistics = build_terms(scores, batch, self._term_config(task, plan))
+        logp_nt, entropy_nt = micro.pad(stats.logp), micro.pad(stats.entropy)
+        mask_nt = micro.mask().to(logp_nt.device)
+        batch = make_term_batch(samples, mask_nt, logp_nt, entropy_nt, reference, plan, self.config)
+        terms, statistics = build_terms(batch, self._term_config(task, plan))
         if plan.on_policy and not plan.behind:
             statistics.append(Statistic(ROUNDING, tolerance(policy).mean, "max"))
         if metrics is not None:

@@ -317,9 +317,8 @@ class Run:
         self._trackers.rollouts([{**row, "stage": "eval"} for row in rows], self.offset.get(stage, 0))
         self.front.add(self.policy, self.state, results, stage, self.offset.get(stage, 0) + step)
         self.front.choose_best(self.policy, self.state, results, at_least=True)
-        seconds = self.state.seconds + time.perf_counter() - self._began
-        document = summary(self.state.summary, list(self.stages), seconds, self.checkpoints.best_origin())
-        self.folder.write_json("summary.json", document)
+        seconds, best = self.state.seconds + time.perf_counter() - self._began, self.checkpoints.best_origin()
+        self.folder.write_json("summary.json", summary(self.state.summary, list(self.stages), seconds, best))
 
     def _score(self, items: int) -> dict[str, TaskResult]:
         if self.queue is not None:
@@ -359,9 +358,8 @@ class Run:
         self.state.sizes, self.state.last_row = self.folder.sizes(), self.folder.last_row()
         self.state.baselines = self.evaluator.state_dict()
         self.state.identities, self.state.digest = {}, self._digest()
-        training = trainer.updater.state_dict()
+        training = trainer.updater.state_dict() | {"watch": self.watch.state_dict()}
         training |= {"trainer": self._trainer_state} if self._trainer_state else {}
-        training |= {"watch": self.watch.state_dict()}
         path = self.checkpoints.save(self.policy, self.state, training)
         self.events.write(saved_events(self.state.step, path.name, self.checkpoints.differing))
         self.front.prune(self.state)

@@ -78,8 +78,8 @@ def _taken(kind: str, prompt: Prompt, text: str) -> bool:
     if kind == "repeats":
         return len(words) >= LONG and len(set(words)) <= DISTINCT * len(words)
     if kind == "echoes":
-        said, plain = " ".join(words), re.findall(r"\w+", asked.casefold())
-        return len(plain) >= ECHOED and " ".join(plain) in said
+        joined, plain = " ".join(words), re.findall(r"\w+", asked.casefold())
+        return len(plain) >= ECHOED and " ".join(plain) in joined
     options = {option.casefold() for option in options_in(asked)}
     return len(options) >= LISTED and all(option in text.casefold() for option in options)
 

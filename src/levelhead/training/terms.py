@@ -25,29 +25,17 @@ from levelhead.training.update_metrics import REFERENCE_GAP, Statistic, token_st
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardScores:
-    """What the policy and its reference say of a micro-batch's completion tokens.
-
-    Attributes:
-        logp_nt: Log-probabilities under the policy, with gradient.
-        entropy_nt: Entropies of the policy's distributions in nats, with gradient.
-        reference_logp_nt: Log-probabilities under the reference; ``None`` where the KL is not measured.
-    """
-
-    logp_nt: Tensor
-    entropy_nt: Tensor
-    reference_logp_nt: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TermBatch:
-    """The samples of a micro-batch of one task, as tensors.
+    """The samples of a micro-batch of one task, and what policy and reference say of them, as tensors.
 
     Attributes:
         task: Name of the task.
         mask_nt: 1 on completion tokens, 0 on padding.
+        logp_nt: Log-probabilities under the policy, with gradient.
+        entropy_nt: Entropies of the policy's distributions in nats, with gradient.
+        reference_logp_nt: Log-probabilities under the reference; ``None`` where the KL is not measured.
         sampled_logp_nt: Log-probabilities that the sampler recorded.
-        old_logp_nt: Log-probabilities of the old policy; ``None`` where that is the current one.
+        old_logp_nt: Log-probabilities under the old policy; on policy those of the current one, without gradient.
         advantages: One a sequence, shape (n,), or one a token, shape (n, t).
         trained_n: Whether the surrogate of each sequence counts.
         trained_places_m: Flat positions, in (n, t), of the completion tokens of those that do.
@@ -59,8 +47,11 @@ class TermBatch:
 
     task: str
     mask_nt: Tensor
+    logp_nt: Tensor
+    entropy_nt: Tensor
+    reference_logp_nt: Tensor | None
     sampled_logp_nt: Tensor
-    old_logp_nt: Tensor | None
+    old_logp_nt: Tensor
     advantages: Tensor
     trained_n: Tensor
     trained_places_m: Tensor
@@ -91,13 +82,23 @@ class TermConfig:
     generator: torch.Generator | None = None
 
 
-def make_term_batch(samples: Sequence[Sample], mask_nt: Tensor, like: Tensor, plan: Plan, config: Grpo) -> TermBatch:
-    """Lay the samples of a micro-batch out as tensors.
+def make_term_batch(
+    samples: Sequence[Sample],
+    mask_nt: Tensor,
+    logp_nt: Tensor,
+    entropy_nt: Tensor,
+    reference_logp_nt: Tensor | None,
+    plan: Plan,
+    config: Grpo,
+) -> TermBatch:
+    """Lay the samples of a micro-batch out as tensors, of the type and on the device of the scores.
 
     Args:
         samples: All of one task, in the order of the rows.
         mask_nt: 1 on completion tokens.
-        like: A tensor of the type and on the device of the scores.
+        logp_nt: Log-probabilities under the policy.
+        entropy_nt: Entropies of its distributions.
+        reference_logp_nt: Log-probabilities under the reference; ``None`` where the KL is not measured.
         plan: Plan of the update.
         config: The ``grpo`` section.
 
@@ -105,7 +106,7 @@ def make_term_batch(samples: Sequence[Sample], mask_nt: Tensor, like: Tensor, pl
         ValueError: An advantage, or a log-probability of the sampler or the old policy, is not finite.
     """
     trained = [s.has_signal and not (config.mask_truncated and s.truncated) for s in samples]
-    importance = config.loss.importance is not None
+    importance, like = config.loss.importance is not None, logp_nt
     rows = [s for s, counts in zip(samples, trained, strict=True) if counts]
     _check_finite("an advantage", ((s.advantage, *(s.advantages or ())) for s in rows))
     _check_finite("an old log-probability", (s.old_logprobs for s in rows if not plan.on_policy))
@@ -113,8 +114,11 @@ def make_term_batch(samples: Sequence[Sample], mask_nt: Tensor, like: Tensor, pl
     return TermBatch(
         task=samples[0].task,
         mask_nt=mask_nt,
+        logp_nt=logp_nt,
+        entropy_nt=entropy_nt,
+        reference_logp_nt=reference_logp_nt,
         sampled_logp_nt=_pad([s.logprobs for s in samples], like),
-        old_logp_nt=None if plan.on_policy else _pad([s.old_logprobs for s in samples], like),
+        old_logp_nt=logp_nt.detach() if plan.on_policy else _pad([s.old_logprobs for s in samples], like),
         advantages=_advantages(samples, like),
         trained_n=torch.tensor(trained, device=like.device),
         trained_places_m=_places(samples, trained, mask_nt),
@@ -125,44 +129,42 @@ def make_term_batch(samples: Sequence[Sample], mask_nt: Tensor, like: Tensor, pl
     )
 
 
-def build_terms(scores: ForwardScores, batch: TermBatch, config: TermConfig) -> tuple[list[Term], list[Statistic]]:
+def build_terms(batch: TermBatch, config: TermConfig) -> tuple[list[Term], list[Statistic]]:
     """Return the terms of a micro-batch, and its statistics; nothing is read from the device.
 
     The surrogate is divided by ``share.denominator`` and KL and entropy are means over ``share.tokens``, so that the
     terms of all micro-batches of an update add up to the terms of the update.
 
     Args:
-        scores: Forward passes.
-        batch: The samples.
+        batch: The samples and their scores.
         config: Loss and coefficients.
     """
     mean_nt = batch.mask_nt * batch.weight_n1 / config.share.tokens
-    old_nt = scores.logp_nt.detach() if batch.old_logp_nt is None else batch.old_logp_nt
-    statistics = sampler_gap(scores.logp_nt, batch)
+    statistics = sampler_gap(batch)
     terms: list[Term] = []
     if len(batch.trained_places_m):
-        surrogate, measured = policy_term(scores.logp_nt, old_nt, batch, config)
+        surrogate, measured = policy_term(batch, config)
         terms.append(surrogate)
         statistics += measured
-    if scores.reference_logp_nt is not None:
-        penalty, measured = kl_term(scores.logp_nt, scores.reference_logp_nt, old_nt, mean_nt, batch.task, config)
+    if batch.reference_logp_nt is not None:
+        penalty, measured = kl_term(batch, batch.reference_logp_nt, mean_nt, config)
         terms.append(penalty)
         statistics += measured
-    entropy = (scores.entropy_nt * mean_nt).sum()
+    entropy = (batch.entropy_nt * mean_nt).sum()
     statistics.append(Statistic(metric.ENTROPY_BY_TASK.of(batch.task), entropy.detach()))
     terms.append(Term("entropy", entropy, "maximize", config.entropy_coef * config.share.weight, batch.task))
     statistics.append(Statistic(metric.LOSS, scalar_loss(terms).detach()))
     return terms, statistics
 
 
-def policy_term(logp_nt: Tensor, old_nt: Tensor, batch: TermBatch, config: TermConfig) -> tuple[Term, list[Statistic]]:
+def policy_term(batch: TermBatch, config: TermConfig) -> tuple[Term, list[Statistic]]:
     """Return the policy surrogate of a micro-batch, to be maximised, and its statistics."""
     mask_nt = batch.mask_nt * batch.trained_n[:, None]
-    weight_nt, statistics = token_weights(old_nt, mask_nt, batch, config)
+    weight_nt, statistics = token_weights(batch, mask_nt, config)
     loss = losses.policy_loss(
         config.loss,
-        logp_nt,
-        old_nt,
+        batch.logp_nt,
+        batch.old_logp_nt,
         batch.advantages,
         mask_nt,
         weight_nt=weight_nt,
@@ -182,16 +184,14 @@ def policy_term(logp_nt: Tensor, old_nt: Tensor, batch: TermBatch, config: TermC
     return Term("policy", value, "maximize", config.share.weight, batch.task), statistics
 
 
-def token_weights(
-    old_nt: Tensor, mask_nt: Tensor, batch: TermBatch, config: TermConfig
-) -> tuple[Tensor, list[Statistic]]:
+def token_weights(batch: TermBatch, mask_nt: Tensor, config: TermConfig) -> tuple[Tensor, list[Statistic]]:
     """Factor of each token's surrogate, (n, t): of its episode and stratum, importance correction, top entropy."""
-    weight_nt = (batch.weight_n1 * batch.balance_n1).expand_as(old_nt)
+    weight_nt = (batch.weight_n1 * batch.balance_n1).expand_as(mask_nt)
     section, correction_nt, statistics = config.grpo.loss, None, []
     if section.importance is not None and batch.behaviour_logp_nt is not None:
         correction = losses.importance_weights(
             section.importance,
-            old_nt,
+            batch.old_logp_nt,
             batch.behaviour_logp_nt,
             mask_nt,
             low=section.importance_low,
@@ -206,29 +206,29 @@ def token_weights(
 
 
 def kl_term(
-    logp_nt: Tensor, reference_nt: Tensor, old_nt: Tensor, mean_nt: Tensor, task: str, config: TermConfig
+    batch: TermBatch, reference_nt: Tensor, mean_nt: Tensor, config: TermConfig
 ) -> tuple[Term, list[Statistic]]:
     """Return the KL to the reference, to be minimised, and its statistics."""
     section = config.grpo.kl
     kl_nt = kl_estimators.estimate(
         section.estimator,
-        logp_nt,
+        batch.logp_nt,
         reference_nt,
         gradient=section.gradient,
-        old_logp_nt=old_nt if section.gradient == "importance" else None,
+        old_logp_nt=batch.old_logp_nt if section.gradient == "importance" else None,
     )
     value = (kl_nt * mean_nt).sum()
-    gap = ((logp_nt.detach() - reference_nt).abs() * mean_nt).sum()
+    gap = ((batch.logp_nt.detach() - reference_nt).abs() * mean_nt).sum()
     statistics = [
-        Statistic(metric.KL_BY_TASK.of(task), value.detach()),
-        Statistic(REFERENCE_GAP.format(task=task), gap),
+        Statistic(metric.KL_BY_TASK.of(batch.task), value.detach()),
+        Statistic(REFERENCE_GAP.format(task=batch.task), gap),
     ]
-    return Term("kl", value, "minimize", config.kl_coef * config.share.weight, task), statistics
+    return Term("kl", value, "minimize", config.kl_coef * config.share.weight, batch.task), statistics
 
 
-def sampler_gap(logp_nt: Tensor, batch: TermBatch) -> list[Statistic]:
+def sampler_gap(batch: TermBatch) -> list[Statistic]:
     """Return how far the policy's log-probabilities are from those that the sampler recorded."""
-    gap_nt = (logp_nt.detach() - batch.sampled_logp_nt).abs() * batch.mask_nt
+    gap_nt = (batch.logp_nt.detach() - batch.sampled_logp_nt).abs() * batch.mask_nt
     return [
         Statistic(f"{metric.LOGP_DIFFERENCE_MEAN}|sum", gap_nt.sum()),
         Statistic(f"{metric.LOGP_DIFFERENCE_MEAN}|count", batch.mask_nt.sum()),

@@ -103,3 +103,25 @@ def test_a_held_out_metric_is_named_eval_once(raw: str, signal: str) -> None:
     target = KeyMap("trl").lookup(raw)
     assert target is not None
     assert target.name == signal
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"),
+    [
+        ("GradN", "grad_norm"),
+        ("grad|g|", "grad_norm"),
+        ("zvf", "frac_reward_zero_std"),
+        ("exact_rate", "rewards/exact_rate/mean"),
+        ("reward/all_correct_ratio", "rewards/all_correct_ratio/mean"),
+    ],
+)
+def test_short_names_of_consoles_are_known(raw: str, name: str) -> None:
+    target = KeyMap("text").lookup(raw)
+    assert target is not None
+    assert target.name == name
+
+
+def test_a_share_of_format_errors_is_no_reward_for_the_form() -> None:
+    target = KeyMap("verl").lookup("reward/format_error_ratio")
+    assert target is not None
+    assert (target.name, target.apply(0.25)) == ("validity", 0.75)

@@ -77,9 +77,9 @@ def test_of_a_folder_of_logs_the_one_with_the_most_rows_is_read_and_the_rest_rep
     (tmp_path / "notes.txt").write_text("nothing")
     log = read(tmp_path)
     assert log.history.rows == 15
-    assert "2 other files" in log.unread.to_json()[-1]["why"]
+    assert log.unread.to_json()[-1]["why"] == "other files of the folder: 2"
     (tmp_path / "notes.txt").unlink()
-    assert read(tmp_path).unread.to_json()[-1]["why"] == "1 other file of the folder"
+    assert read(tmp_path).unread.to_json()[-1]["why"] == "other files of the folder: 1"
 
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:

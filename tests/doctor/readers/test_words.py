@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from levelhead.doctor.readers.key_words import by_words
 from levelhead.doctor.readers.keys import KeyMap
+from levelhead.doctor.readers.words import by_words
 
 
 @pytest.mark.parametrize(

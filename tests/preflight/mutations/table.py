@@ -35,6 +35,7 @@ ELSEWHERE = {
     "pairs/": "tests/preflight/test_pairs.py",
     "precision/": "tests/preflight/test_data.py",
     "rewards/cheap/": "tests/faults/test_brought.py",
+    "tools/": "tests/tasks/test_tools.py",
     "rewards/opened-thought/": "tests/preflight/test_thoughts_and_tags.py",
     "rewards/range/": "tests/preflight/test_reward_mutations.py",
     "rewards/round-trip/": "tests/preflight/test_reward_mutations.py",

@@ -134,5 +134,5 @@ def _value(node: Mapping[str, Any], field: str) -> str:
 
 
 def _properties(node: Mapping[str, Any]) -> dict[str, bool]:
-    told = {str(one.get("name")): one.get("value", {}).get("value") for one in node.get("properties", ())}
-    return {state: told[state] in (True, "true") for state in _STATES if state in told}
+    properties = {str(one.get("name")): one.get("value", {}).get("value") for one in node.get("properties", ())}
+    return {state: properties[state] in (True, "true") for state in _STATES if state in properties}

@@ -122,8 +122,8 @@ def _scene_items(number: int) -> list[FairnessItem]:
     scene = rng.choice(_SCENES).format(_indefinite(people[first]), _indefinite(people[second]), place)
     at_fault = rng.randrange(2)
     deeds = [trait.settled(negative=i == at_fault) for i in (0, 1)]
-    told = rng.sample([0, 1], 2)
-    settled = " ".join(_capital(f"{people[i]} {deeds[i]}.") for i in told)
+    order_of_deeds = rng.sample([0, 1], 2)
+    settled = " ".join(_capital(f"{people[i]} {deeds[i]}.") for i in order_of_deeds)
     conditions: tuple[Condition, ...] = ("ambig", "disambig")
     polarities: tuple[Polarity, ...] = ("neg", "nonneg")
     items: list[FairnessItem] = []

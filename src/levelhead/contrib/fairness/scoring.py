@@ -54,9 +54,9 @@ def parse_answer(text: str, item: FairnessItem) -> ParsedAnswer | None:
     if first.start() != 0:
         return None
     parts = (body[first.end() : second.start()].strip(), body[second.end() :].strip())
-    given, reason = parts if first is answers[0] else parts[::-1]
+    answer, reason = parts if first is answers[0] else parts[::-1]
     reason = reason.strip('"\u201c\u201d').strip()
-    match = _CHOICE.fullmatch(given) if len(given) <= 400 else None
+    match = _CHOICE.fullmatch(answer) if len(answer) <= 400 else None
     if match is None or not words(reason):
         return None
     choice = LETTERS.index(match[1].upper())

@@ -16,11 +16,13 @@ from levelhead.doctor.readers import shapes
 from levelhead.doctor.readers.base import Row, Translator, Unread
 from levelhead.doctor.readers.lines import Lines
 from levelhead.doctor.readers.values import NUMBER
+from levelhead.message import Message
 
 QUALITY = re.compile(r"DSL质量\s*[:\uff1a]")
 _FALLBACK = re.compile(r"fallback\s*=\s*(True|False)", re.IGNORECASE)
 _REWARD = re.compile(rf"(?:总奖励|最终奖励|奖励|reward)\s*[=:\uff1a]\s*({NUMBER})", re.IGNORECASE)
 _ROLLOUTS_WITHOUT_MARKS = 64
+_NO_FALLBACK = Message("a quality line without fallback=True or False", "质量行缺少 fallback=True 或 False")
 
 
 class WorkflowReader:
@@ -80,7 +82,7 @@ class WorkflowReader:
     def _report(self, line: str) -> Iterator[Row]:
         fallback = _FALLBACK.search(line)
         if not fallback:
-            self.unread.add(self._line_number, "a quality line without fallback=True or False", line)
+            self.unread.add(self._line_number, _NO_FALLBACK(), line)
             return
         self._valid.append(fallback.group(1).lower() == "false")
         unmarked = self._steps.number is None and not self._updates

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Protocol
 
 from levelhead import metrics as metric
 from levelhead.doctor.readers.keys import KeyMap
-from levelhead.doctor.readers.values import LONGEST, NotANumberError, number_of, parse_pair
+from levelhead.doctor.readers.values import LONGEST, NotANumberError, is_number, number_of, parse_pair
+from levelhead.message import Message, Phrase
 
 CORE = frozenset(
     {
@@ -53,6 +54,7 @@ _CUT_OR_CLIPPED = frozenset({"clip", "clip_ratio", "clip ratio"})
 _CUT_NOT_CLIPPED = 0.45
 """Share under one of these names beyond which it is of answers that are cut: no update clips so many tokens."""
 _MAX_UNREAD = 20
+_MORE = Message("{rest} more", "还有 {rest} 处")
 _MOST_OF_A_GROUP = 64
 _MAX_STRANGERS = 200
 _LONGEST_NAME = 60
@@ -91,7 +93,7 @@ class Unread:
     count: int = 0
     samples: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, line: int, why: str, text: str = "") -> None:
+    def add(self, line: int, why: Phrase, text: str = "") -> None:
         """Note one item."""
         self.count += 1
         if len(self.samples) < _MAX_UNREAD:
@@ -103,7 +105,7 @@ class Unread:
     def to_json(self) -> list[dict[str, Any]]:
         """The samples, and a last entry that counts the rest."""
         rest = self.count - len(self.samples)
-        return [*self.samples, {"line": 0, "why": f"{rest} more"}] if rest > 0 else list(self.samples)
+        return [*self.samples, {"line": 0, "why": _MORE(rest=rest)}] if rest > 0 else list(self.samples)
 
 
 class Reader(Protocol):
@@ -207,12 +209,12 @@ class Translator:
 
     def _stranger(self, raw: str, value: Any) -> None:
         """Count a number under a name that means nothing here; a bounded number of names."""
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            try:
-                if not isinstance(value, str) or len(value) > LONGEST or parse_pair(value)[0] is None:
-                    return
-            except NotANumberError:
-                return
+        if isinstance(value, str):
+            is_one = len(value) <= LONGEST and is_number(value)
+        else:
+            is_one = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_one:
+            return
         name = raw.strip().strip("'\"*`").strip()[:_LONGEST_NAME]
         if name in self.strangers or len(self.strangers) < _MAX_STRANGERS:
             self.strangers[name] = self.strangers.get(name, 0) + 1
@@ -237,12 +239,7 @@ class Translator:
 
 def _is_sample(value: Any, stepped: bool) -> bool:
     """Whether what stands under a sample's heading is one; in a row of a step a number there is a score of it."""
-    if not isinstance(value, str) or not stepped:
-        return isinstance(value, (str, list))
-    try:
-        return parse_pair(value)[0] is None
-    except NotANumberError:
-        return True
+    return not is_number(value) if isinstance(value, str) and stepped else isinstance(value, (str, list))
 
 
 def _finish(values: dict[str, float], line: int, least: int, evaluation: bool) -> Row | None:

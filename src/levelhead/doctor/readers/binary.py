@@ -14,11 +14,17 @@ from typing import Any
 
 from levelhead.doctor.readers.base import Row, Translator, Unread
 from levelhead.doctor.readers.values import flatten
+from levelhead.message import Message
 
 _MAX_MESSAGE = 64 << 20
 _WANDB_MAGIC = b":W&B"
 _BLOCK = 32768
 _HEADER = 7
+_IMPOSSIBLE = Message(
+    "a record of impossible length; the rest of the file is not read", "记录长度不可能成立\uff0c文件其余部分未读取"
+)
+_ENDS_INSIDE = Message("the file ends inside a record", "文件在一条记录中间结束")
+_DAMAGED = Message("a damaged record; reading goes on at the next block", "记录已损坏\uff0c从下一个数据块继续读取")
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
@@ -88,7 +94,7 @@ class TensorBoardReader:
         while len(self._buffer) - at >= 12:
             (length,) = struct.unpack_from("<Q", self._buffer, at)
             if length > _MAX_MESSAGE:
-                self.unread.add(self._number + 1, "a record of impossible length; the rest of the file is not read")
+                self.unread.add(self._number + 1, _IMPOSSIBLE())
                 at = len(self._buffer)
                 break
             if len(self._buffer) - at < 16 + length:
@@ -100,7 +106,7 @@ class TensorBoardReader:
     def close(self) -> Iterator[Row]:
         """The last step's row."""
         if self._buffer:
-            self.unread.add(self._number + 1, "the file ends inside a record")
+            self.unread.add(self._number + 1, _ENDS_INSIDE())
             self._buffer.clear()
         yield from self._flush()
 
@@ -203,7 +209,7 @@ class WandbReader:
     def close(self) -> Iterator[Row]:
         """Nothing waits; a record cut at the end of the file is reported."""
         if self._buffer and any(self._buffer):
-            self.unread.add(self._number + 1, "the file ends inside a record")
+            self.unread.add(self._number + 1, _ENDS_INSIDE())
         self._buffer.clear()
         yield from ()
 
@@ -213,7 +219,7 @@ class WandbReader:
 
     def _resync(self, room: int) -> bool:
         """Skip to the next block after a damaged fragment; false where it is not there yet."""
-        self.unread.add(self._number + 1, "a damaged record; reading goes on at the next block")
+        self.unread.add(self._number + 1, _DAMAGED())
         self._parts.clear()
         self._skip = room
         return self._skipped()

@@ -9,12 +9,17 @@ from dataclasses import replace
 from levelhead.diagnosis.history import DEFAULT_CAPACITY, History, Series
 from levelhead.doctor.readers.base import Row, Unread
 from levelhead.doctor.readers.places import FIRST, HIGHEST, LAST, LOWEST, MEAN, ORDER
+from levelhead.message import Message
 
 _STUCK = 3
 _MOST_STEPS = 1e15
 """A step beyond it is no place in a run."""
 _MAX_SUMMARY = 500
 _MAX_RUNS = 200
+_ANOTHER_RUN = Message(
+    "another run starts after {rows} rows; the run with the most rows is diagnosed",
+    "第 {rows} 行之后开始了另一次训练\uff1b诊断的是行数最多的那一次",
+)
 _PEAKS = ("kl", "grad_norm", "loss", "clip", "mismatch", "sampling", "completions/max")
 _FLOORS = ("entropy", "validity")
 
@@ -204,7 +209,7 @@ class Collector:
         finished = self.history
         if self._best is None or finished.rows >= self._best.rows:
             self._best = finished
-        self._unread.add(0, f"another run starts after {finished.rows} rows; the run with the most rows is diagnosed")
+        self._unread.add(0, _ANOTHER_RUN(rows=finished.rows))
         self._begin()
 
     def _resume(self, step: float) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from levelhead.doctor.readers import shapes
 from levelhead.doctor.readers.base import Row, Translator, Unread
 from levelhead.doctor.readers.places import Steps
+from levelhead.message import Message
 
 _DIGIT = re.compile(r"\d")
 _OPENS = re.compile(r"\{\s*(?:['\"}]|$)")
@@ -18,6 +19,11 @@ _RANKED = re.compile(r"(?:perf|rollout|train|step)\s{1,8}(\d{1,15})\s{0,8}:\s*$"
 _NUMERIC_LINE = re.compile(r"^\s*[-+\d.\]\[,'\"NnIi]")
 _MAX_LINES = 200
 _MAX_CHARS = 1 << 20
+_NEVER_CLOSED = Message("a brace that was never closed", "有一个花括号始终没有闭合")
+_CUT_NUMBER = Message(
+    "the line ends in the middle of a number; that number was left out",
+    "这一行在一个数字中间结束\uff0c该数字未采用",
+)
 
 
 class Dicts:
@@ -118,7 +124,7 @@ class Dicts:
         self._lines += not _NUMERIC_LINE.match(text)
         if self._lines > _MAX_LINES or self._size > _MAX_CHARS:
             self._pending = None
-            self._unread.add(self._number, "a brace that was never closed")
+            self._unread.add(self._number, _NEVER_CLOSED())
         return []
 
     def _dict(self, body: str, closed: bool = True, prefix: str = "") -> list[Row]:
@@ -128,9 +134,7 @@ class Dicts:
             return []
         self.printed = True
         if cut:
-            self._unread.add(
-                self._number, "the line ends in the middle of a number; that number was left out", body[-80:]
-            )
+            self._unread.add(self._number, _CUT_NUMBER(), body[-80:])
         if row.step is None:
             ranked = _RANKED.search(prefix)
             mark = ("step", float(ranked.group(1))) if ranked else shapes.step_mark(prefix)

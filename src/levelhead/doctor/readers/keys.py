@@ -12,9 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from levelhead.doctor.readers.chinese import in_english, is_chinese
-from levelhead.doctor.readers.inferred_keys import by_meaning, with_contrast
-from levelhead.doctor.readers.key_words import by_words
+from levelhead.doctor.readers.words import by_meaning, by_words, in_english, is_chinese, with_contrast
 
 _ONE_MINUS = "1-"
 _INVERSE = "1/"
@@ -49,7 +47,8 @@ _PART_AFFIX = re.compile(
 _PART_BARE = re.compile(
     r"^(?:(?:train|mean|avg|batch|rollout)[_/ ])?(?P<name>"
     r"(?:(?:strict|loose|exact|final|answer|outcome|format-blind)[_ ])?"
-    r"(?:acc|accuracy|bacc|balanced accuracy|corr|correct|correctness|correct_rate|correct%)|solve_rate|macro[ _-]?f1|"
+    r"(?:acc|accuracy|bacc|balanced accuracy|corr|correct|correctness|correct_rate|correct_ratio|"
+    r"all_correct_ratio|exact_rate|correct%|exact%)|solve_rate|macro[ _-]?f1|"
     r"(?:ndcg|recall|mrr|precision)(?:@?\d+)?|solved|success|success_rate|win_rate|pass_rate|pass@?\d+|"
     r"(?:avg|mean|maj|best)@\d+|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
     r"acc%|frac_correct|solved%|solve%|"

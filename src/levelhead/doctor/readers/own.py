@@ -11,10 +11,13 @@ from levelhead.doctor.readers.base import Row, Unread
 from levelhead.doctor.readers.lines import Lines
 from levelhead.doctor.readers.values import number_of
 from levelhead.documents import DocumentError, load_json
+from levelhead.message import Message
 from levelhead.metrics import held_out
 
 _MOST_STEPS = 1e15
 _BEFORE_GRPO = ("start", "sft")
+_NO_JSON = Message("not a line of JSON", "不是一行 JSON")
+_NO_STEP = Message("not a step record", "不是训练步的记录")
 
 
 class OwnRunReader:
@@ -52,11 +55,11 @@ class OwnRunReader:
         try:
             record = load_json(line)
         except DocumentError:
-            self.unread.add(self._number, "not a line of JSON", line)
+            self.unread.add(self._number, _NO_JSON(), line)
             return
         row = self._row(record) if isinstance(record, dict) else None
         if row is None:
-            self.unread.add(self._number, "not a step record", line)
+            self.unread.add(self._number, _NO_STEP(), line)
         elif record.get("stage") == "sft":
             self._supervised.append(row)
         elif record.get("stage") == "eval" and record.get(held_out.EVAL_STAGE) in _BEFORE_GRPO:

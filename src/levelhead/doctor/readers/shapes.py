@@ -12,6 +12,8 @@ from levelhead.doctor.readers.values import NUMBER, flatten
 Pairs = list[tuple[str, Any]]
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
+"""A line of a table that only divides."""
 BAR = re.compile(r"^\s*\d{1,3}%\|[^|]*\|\s{0,8}(\d{1,15})/(\d{1,15})\s{0,8}\[")
 """A bare tqdm bar (one with a description belongs to something else): count and total."""
 

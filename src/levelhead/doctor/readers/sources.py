@@ -20,6 +20,7 @@ from levelhead.doctor.readers.lines import gunzip
 from levelhead.doctor.readers.statements import Statement
 from levelhead.documents import DocumentError, load_json, read_lines, require_regular
 from levelhead.errors import InputError
+from levelhead.message import Message, Phrase
 
 CHUNK = 1 << 18
 STDIN = "-"
@@ -29,6 +30,15 @@ _MOST_STEPS = 10**15
 """Beyond which a number is no step."""
 _MAX_EVENTS = 1000
 _MAX_CANDIDATES = 200
+_NO_METRICS = Message("no training metrics found (read as {format}).", "没有找到训练指标\uff08识别为 {format}\uff09。")
+_NO_ROW = Message(
+    "no training metrics: the run ended before its first row.", "没有训练指标\uff1a训练在写出第一行之前就结束了。"
+)
+_NO_LOG = Message(
+    "no log in this folder; give the path of the log file itself", "该文件夹中没有日志\uff0c请直接指定日志文件"
+)
+_OTHER_FILES = Message("other files of the folder: {count}", "文件夹中的其他文件\uff1a{count} 个")
+_UNREADABLE = Message("cannot be read ({why})", "无法读取\uff08{why}\uff09")
 LOG_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".log", ".txt", ".out", ".md", ".ipynb", ".gz")
 
 
@@ -78,7 +88,11 @@ def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
             raw = iter(lambda: file.read(size), b"")
             yield from gunzip(raw) if head == _GZIP else raw
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise InputError(_of(path, _UNREADABLE(why=error.strerror or error))) from error
+
+
+def _of(subject: object, why: Phrase) -> Phrase:
+    return Phrase(f"{subject}: ") + why
 
 
 def _value_name(path: Path) -> str:
@@ -157,7 +171,7 @@ def read(
     if str(path) == STDIN:
         log = read_files([path], given, extra, capacity)
         if not log.history.rows and not log.statements:
-            raise InputError(f"standard input: no training metrics found (read as {log.format!r})")
+            raise InputError(_of("standard input", _NO_METRICS(format=repr(log.format))))
         return log
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
@@ -166,13 +180,13 @@ def read(
     if not log.history.rows and folder and (events := read_events(path / "events.jsonl")):
         last = events[-1]
         raise InputError(
-            f"{path}: no training metrics: the run ended before its first row.\n"
-            f"Its last event: {printable(last['code'], 80)}: {printable(last.get('message', ''))}"
+            _of(path, _NO_ROW())
+            + f"\nIts last event: {printable(last['code'], 80)}: {printable(last.get('message', ''))}"
         )
     if not log.history.rows and (folder or not log.statements):
         raise InputError(
-            f"{path}: no training metrics found (read as {log.format!r}).\n"
-            "Name the format with --format, or the keys with --map reward=KEY --map loss=KEY."
+            _of(path, _NO_METRICS(format=repr(log.format)))
+            + "\nName the format with --format, or the keys with --map reward=KEY --map loss=KEY."
         )
     return log
 
@@ -185,16 +199,16 @@ def _read_folder(folder: Path, given: str | None, extra: Mapping[str, str] | Non
             return log
     candidates = [p for p in _walk(folder) if p.suffix in LOG_SUFFIXES and not p.name.startswith("events")]
     if not candidates:
-        raise InputError(f"{folder}: no log in this folder; give the path of the log file itself")
+        raise InputError(_of(folder, _NO_LOG()))
     best: Log | None = None
     for paths in _grouped(candidates):
         log = read_files(paths, given, extra, capacity)
         if best is None or log.history.rows > best.history.rows:
             best = log
     if best is None:
-        raise InputError(f"{folder}: no log in this folder; give the path of the log file itself")
+        raise InputError(_of(folder, _NO_LOG()))
     if (others := len(candidates) - len(best.files)) > 0:
-        best.unread.add(0, f"{others} other file{'s' if others > 1 else ''} of the folder")
+        best.unread.add(0, _OTHER_FILES(count=others))
     return best
 
 

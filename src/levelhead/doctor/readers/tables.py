@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from levelhead.doctor.readers.base import CORE, SAMPLE, Row, Translator
 from levelhead.doctor.readers.places import place_of
-from levelhead.doctor.readers.values import NotANumberError, end_of_span, parse_pair
+from levelhead.doctor.readers.shapes import RULE
+from levelhead.doctor.readers.values import end_of_span, is_number
 
-_RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
 _RANGE = re.compile(r"^\s{0,8}\**\s{0,8}(\d{1,15})\s{0,8}[\u2013\u2014-]\s{0,8}(\d{1,15})\s{0,8}\**\s{0,8}$")
 _RUN_METRIC = re.compile(r"^(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?$")
 _TIME = re.compile(
@@ -113,7 +113,7 @@ class Table:
         stepped = (timed or "step" in targets) and len(targets & CORE) > 1
         if of_sample and not (stepped and of_sample <= _SCORED):
             return False
-        if not useful or (len(targets) + timed < 2 and len(cells) > 2) or any(_is_number(cell) for cell in cells):
+        if not useful or (len(targets) + timed < 2 and len(cells) > 2) or any(is_number(cell) for cell in cells):
             return False
         self._header, self._fixed, self._timed = names, False, timed
         self._runs = bool(names[0] and not signals[0] and _RUN.match(names[0]) and not targets & {"step", "epoch"})
@@ -153,7 +153,7 @@ class Table:
         Returns:
             Whether the line belongs to the table, and its row (``None`` for rules and rows without a metric).
         """
-        if _RULE.match(line):
+        if RULE.match(line):
             return True, None
         cells = _REMARK.sub("", line).split() if self._fixed else split_cells(line, self._separator)
         if len(cells) == len(self._header) + 1 and self._separator in "  " and (place := place_of(cells[0])):
@@ -201,13 +201,6 @@ class Table:
         if row and statistic:
             return Row(None, dict(row.values), None, number, statistic)
         return replace(row, run=cells[0].strip("*` ")) if row and self._runs else row
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return parse_pair(cell)[0] is not None
-    except NotANumberError:
-        return False
 
 
 class HtmlTable:

@@ -17,7 +17,8 @@ from levelhead.doctor.readers.sequences import Sequences
 from levelhead.doctor.readers.statements import Statement, Statements
 from levelhead.doctor.readers.tables import HtmlTable, Table
 from levelhead.doctor.readers.transposed import LongTable, TransposedTable
-from levelhead.doctor.readers.values import NUMBER
+from levelhead.doctor.readers.values import is_number, parse_number
+from levelhead.message import Message
 
 _DIGIT = re.compile(r"\d")
 _BULLET = re.compile(r"^[\s•*\-\u2013·>│|]+")
@@ -36,8 +37,7 @@ _SIDEWAYS = re.compile(
 )
 """How the head of a table begins whose rows are metrics."""
 _BOX = re.compile(
-    rf"^\s{{0,8}}[│|]\s{{0,40}}(?P<key>[A-Za-z_][\w/.@%-]{{1,80}})\s{{0,80}}[│|]\s{{0,40}}(?P<value>{NUMBER})\s{{0,40}}[│|]\s{{0,8}}$",
-    re.IGNORECASE,
+    r"^\s{0,8}[│|]\s{0,40}(?P<key>[^\W\d][^│|]{1,80}?)\s{0,80}[│|]\s{0,40}(?P<value>[^│|]{1,40}?)\s{0,40}[│|]\s{0,8}$"
 )
 """A line of a box that holds one name and one number."""
 _END_OF_LATEX = re.compile(r"\\\\\s{0,8}(?:\\[a-z]{1,20}\s{0,8}){0,4}$")
@@ -50,6 +50,7 @@ _SHORT = 100
 _LONGEST_HEADING = 200
 _LONGEST_IN_A_BLOCK = 120
 _MAX_SAID = 5000
+_OTHER_RUNS = Message("columns of other runs: {names}", "其他训练的列\uff1a{names}")
 
 
 class TextReader:
@@ -95,7 +96,7 @@ class TextReader:
         if len(block) == 1 and not self._rows and (row := self._translator.row(block, self._number)):
             yield from self._counted(iter([self._steps.place(row)]))
         if self._table.other_runs:
-            self.unread.add(0, f"columns of other runs: {', '.join(self._table.other_runs)}")
+            self.unread.add(0, _OTHER_RUNS(names=", ".join(self._table.other_runs)))
         waiting = [*self._sideways.finish(), *self._long.finish(), *self._sequences.finish()]
         yield from self._counted(iter(waiting if self._rows else [*waiting, *self._said]))
 
@@ -265,8 +266,8 @@ class TextReader:
         """Names with numbers: several behind one name, pairs, words between commas, a sentence, a line of a block."""
         if "**" in text or "`" in text:
             text = text.replace("**", "").replace("`", "")
-        if box := _BOX.match(text):
-            text = f"{box.group('key')}: {box.group('value')}"
+        if (box := _BOX.match(text)) and is_number(box.group("value")):
+            text = f"{box.group('key')}: {parse_number(box.group('value'))}"
         mark = shapes.step_mark(text)
         alone = mark is None and self._steps.heading is None and self._steps.bar is None
         if (rows := self._sequences.take(text, self._number, alone)) is not None:

@@ -8,14 +8,14 @@ from typing import Any
 
 from levelhead.doctor.readers.base import Row, Translator
 from levelhead.doctor.readers.places import Place, place_of
-from levelhead.doctor.readers.values import NotANumberError, parse_pair
+from levelhead.doctor.readers.shapes import RULE
+from levelhead.doctor.readers.values import is_number
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_RULE = re.compile(r"^[\s|+\-=:_\u2500-\u257f]+$")
 _GAP = re.compile(r"\s{2,}|\t")
 _CORNERS = frozenset(("",)) | _words(
     "metric metrics name names signal signals key keys statistic stat stats quantity measure step steps "
@@ -94,7 +94,7 @@ class TransposedTable:
         """Take columns that are runs: two and more under names of their own."""
         runs = [Place(run=cell) if cell and place_of(cell) is None else Place() for cell in cells[1:]]
         named = [place.run for place in runs if place.run]
-        of_values = any(name.lower() in _VALUES or _is_number(name) for name in named)
+        of_values = any(name.lower() in _VALUES or is_number(name) for name in named)
         if separator not in "|│" or cells[0].lower() in _TIMES or len(set(named)) < _FEWEST_RUNS or of_values:
             return False
         self._places, self._separator, self._cells = runs, separator, []
@@ -103,7 +103,7 @@ class TransposedTable:
     def row(self, line: str, number: int) -> bool:
         """Take a line under the header; whether it belongs to the table."""
         self._number = number
-        if _RULE.match(line) or line.lstrip().startswith(("\\midrule", "\\hline")):
+        if RULE.match(line) or line.lstrip().startswith(("\\midrule", "\\hline")):
             return True
         n = len(self._places)
         if self._separator in "  ":
@@ -112,7 +112,7 @@ class TransposedTable:
         else:
             cut = next((cells for separator, cells in cells_of(line) if separator == self._separator), [])
             name, cells = (cut[0], cut[1:]) if len(cut) == n + 1 else ("", [])
-        if not name or len(self._cells) >= _MAX_ROWS or not any(map(_is_number, cells)):
+        if not name or len(self._cells) >= _MAX_ROWS or not any(map(is_number, cells)):
             return False
         self._cells.append((name, cells))
         return True
@@ -130,13 +130,6 @@ class TransposedTable:
             if row:
                 epoch = place.epoch if place.epoch is not None else row.epoch
                 yield Row(place.step, row.values, epoch, self._number, place.statistic, run=place.run)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return parse_pair(cell)[0] is not None
-    except NotANumberError:
-        return False
 
 
 class LongTable:
@@ -172,7 +165,7 @@ class LongTable:
     def row(self, line: str, number: int) -> bool:
         """Take a line under the header; whether it belongs to the table."""
         self._number = number
-        if _RULE.match(line):
+        if RULE.match(line):
             return True
         cells = next((cells for separator, cells in cells_of(line) if separator == self._separator), [])
         if self._columns is None or len(cells) != self._width or self._count >= _MAX_READINGS:

@@ -119,6 +119,14 @@ def parse_pair(text: str) -> tuple[float | None, float | None]:
     return parse_number(text), None
 
 
+def is_number(cell: str) -> bool:
+    """Whether a cell holds a number."""
+    try:
+        return parse_pair(cell)[0] is not None
+    except NotANumberError:
+        return False
+
+
 def flatten(mapping: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Leaves of a nested mapping with keys joined by ``/``; mere envelopes (``data``, ``metrics``) leave no trace."""
     for key, value in mapping.items():

@@ -108,13 +108,13 @@ def compute(
     if unknown := sorted(extras.keys() - settings - arrays):
         accepted = ", ".join(sorted(settings | arrays)) or "no extras"
         raise ValueError(f"advantage estimator {label!r} takes no {unknown[0]!r}; it takes {accepted}")
-    given = {key: value for key, value in extras.items() if key in settings}
+    values = {key: value for key, value in extras.items() if key in settings}
     shared = (("ddof", ddof), ("eps", eps))
-    given |= {key: value for key, value in shared if key in variant.model_fields and value is not None}
+    values |= {key: value for key, value in shared if key in variant.model_fields and value is not None}
     if isinstance(estimator, str):
-        estimator = build(variant, given, f"advantage estimator {label!r}")
-    elif given:
-        estimator = build(variant, estimator.model_dump() | given, f"advantage estimator {label!r}")
+        estimator = build(variant, values, f"advantage estimator {label!r}")
+    elif values:
+        estimator = build(variant, estimator.model_dump() | values, f"advantage estimator {label!r}")
     batch = RewardBatch(rewards_gk, **{key: value for key, value in extras.items() if key in arrays})
     return _clipped(estimator.estimate(batch), clip)
 

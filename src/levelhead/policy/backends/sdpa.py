@@ -16,7 +16,7 @@ from levelhead.records import Prompt
 
 
 class Sdpa:
-    """See :class:`~levelhead.policy.backends.base.Backend`."""
+    """A backend for every model: rows padded to one length, trees under a dense mask."""
 
     name = "sdpa"
 
@@ -25,11 +25,11 @@ class Sdpa:
         """Every causal language model of transformers."""
 
     def pack(self, policy: PolicyLike, sequences: Sequence[TokenSequence], tokens: int) -> list[MicroBatch]:
-        """See :class:`~levelhead.policy.backends.base.Backend`."""
+        """Pack sequences into padded rows, or into trees where the policy shares prefixes."""
         return pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, share=policy.shares_prefixes)
 
     def shares(self, policy: PolicyLike) -> bool:
-        """See :class:`~levelhead.policy.backends.base.Backend`."""
+        """Whether prefixes are computed once: as the policy says."""
         return policy.shares_prefixes
 
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
@@ -53,7 +53,7 @@ class Sdpa:
         return hidden.flatten(0, 1)[batch.gather]
 
     def decoders(self, policy: PolicyLike) -> MakeDecoder:
-        """See :class:`~levelhead.policy.backends.base.Backend`."""
+        """Return what makes decoders over padded rows."""
         return functools.partial(PaddedDecoder, policy)
 
 
@@ -83,7 +83,7 @@ class PaddedDecoder:
         self._cache = DynamicCache(config=policy.base.config)
 
     def start(self) -> Tensor:
-        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        """Compute every prompt once, and return the logits behind it, (rows, v) float32."""
         logits = self.forward(self._ids, self._mask)
         if len(self._prompt_of) == len(self._ids):  # one row a prompt, in order
             return logits
@@ -92,12 +92,12 @@ class PaddedDecoder:
         return logits[rows]
 
     def step(self, tokens: Tensor) -> Tensor:
-        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        """Append a token to each row, (rows,), and return the logits behind it, (rows, v) float32."""
         self._mask = torch.cat([self._mask, self._mask.new_ones((len(tokens), 1))], 1)
         return self.forward(tokens[:, None], self._mask)
 
     def keep(self, rows: Tensor) -> None:
-        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        """Let all rows go but those at the given ascending positions."""
         # The one selection of rows that the caches of convolution and recurrent layers have too.
         self._cache.reorder_cache(rows)  # type: ignore[arg-type]
         self._mask = self._mask[rows]

@@ -58,6 +58,7 @@ from levelhead.preflight.checks.stop_token import StopToken
 from levelhead.preflight.checks.temperature import Temperature
 from levelhead.preflight.checks.throughput import Throughput
 from levelhead.preflight.checks.tokenizer_round_trip import TokenizerRoundTrip
+from levelhead.preflight.checks.tool_calls import ToolCalls
 from levelhead.preflight.checks.trainer_agrees import TrainerAgrees
 from levelhead.preflight.checks.visible_update import VisibleUpdate
 from levelhead.preflight.checks.vocabulary import Vocabulary
@@ -74,6 +75,7 @@ CHECKS: tuple[type[Check], ...] = (
     SpecialTokens,
     SpelledTags,
     LostText,
+    ToolCalls,
     OverlongPrompts,
     HeldOut,
     EnoughHeldOut,

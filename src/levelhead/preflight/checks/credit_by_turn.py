@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from levelhead.preflight.check import Check
 from levelhead.preflight.message import Fix, Message
 from levelhead.preflight.result import Outcome
-from levelhead.tasks.base import SingleTurnTask
+from levelhead.tasks.base import has_one_turn
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
@@ -59,7 +59,7 @@ class CreditByTurn(Check):
         if grpo is None or estimator is None or "turns_gkn" not in estimator.arrays:
             return
         kind = grpo.advantage.kind
-        if all(isinstance(task, SingleTurnTask) for task in context.setup.tasks.values()):
+        if all(has_one_turn(task) for task in context.setup.tasks.values()):
             yield self.ok(self.one_turn, kind=kind)
         elif estimator.biased_by_length:
             yield self.warn(self.stopping, kind=kind)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
     from levelhead.preflight.known import KnownAnswers
     from levelhead.records import Score
-    from levelhead.tasks.elsewhere import Elsewhere
+    from levelhead.tasks.second_process import SecondProcess
 
 
 NOISE = 0.25
@@ -106,7 +106,7 @@ class RewardsSteady(Check):
         import contextlib
 
         from levelhead.preflight.known import known_answers
-        from levelhead.tasks.elsewhere import elsewhere_of
+        from levelhead.tasks.second_process import second_process_of
         from levelhead.training.prepare import name_of
 
         for section in context.recipe.tasks:
@@ -115,14 +115,14 @@ class RewardsSteady(Check):
                 continue
             probes = known_answers(context, name)
             if probes is not None:
-                elsewhere = elsewhere_of(section, probes.answers)
+                elsewhere = second_process_of(section, probes.answers)
                 with contextlib.closing(elsewhere) if elsewhere is not None else contextlib.nullcontext():
                     yield self._of_answers(context, name, probes, elsewhere)
             elif not hasattr(context.setup.tasks[name], "rules"):
                 yield self._of_episodes(context, name)
 
     def _of_answers(
-        self, context: PreflightContext, name: str, probes: KnownAnswers, elsewhere: Elsewhere | None
+        self, context: PreflightContext, name: str, probes: KnownAnswers, elsewhere: SecondProcess | None
     ) -> Outcome:
         from levelhead.preflight.circumstances import later_clock, other_random_numbers
         from levelhead.preflight.known import scores_of

@@ -72,10 +72,11 @@ class SamplerAgrees(Check):
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome where something was sampled."""
         from levelhead.policy.rounding import tolerance
-        from levelhead.preflight.agreement import apart, by_padding, other_temperature, recorded, shifted
+        from levelhead.preflight.agreement import apart, by_padding, logit_size, other_temperature, recorded, shifted
 
-        heat, allowed = context.passes.temperature, tolerance(context.policy)
-        accounts = recorded(context.passes.plain([turn for _, turns in context.sampled.turns for turn in turns]))
+        heat = context.passes.temperature
+        plain = context.passes.plain([turn for _, turns in context.sampled.turns for turn in turns])
+        accounts, allowed = recorded(plain), tolerance(context.policy, logit_size(plain, heat))
         if not accounts:
             return
         gap = apart(accounts, heat)

@@ -79,12 +79,20 @@ class TrainerAgrees(Check):
         import torch
 
         from levelhead.policy.rounding import tolerance
-        from levelhead.preflight.agreement import apart, gap_of, other_temperature, scored, shifted, trainer_logprobs
+        from levelhead.preflight.agreement import (
+            apart,
+            gap_of,
+            logit_size,
+            other_temperature,
+            scored,
+            shifted,
+            trainer_logprobs,
+        )
 
         trial = context.passes.trial
         if trial is None:
             return
-        allowed, heat = tolerance(context.policy), context.passes.temperature
+        heat = context.passes.temperature
         tried = {(t.context_ids, t.completion_ids) for g in trial.groups for r in g.rollouts for t in r.turns}
         pairs = trainer_logprobs(trial)
         foreign = sum((s.sequence.context_ids, s.sequence.completion_ids) not in tried for s, _ in pairs)
@@ -97,7 +105,8 @@ class TrainerAgrees(Check):
             told = [i for i, value in enumerate(sample.logprobs) if value != 0.0]
             by_sampler += [(logp[i : i + 1] - sample.logprobs[i]).abs() for i in told]
         gap = gap_of(by_sampler)
-        accounts = scored(trial, context.passes.plain([t for _, turns in context.sampled.turns for t in turns]))
+        by_plain = context.passes.plain([t for _, turns in context.sampled.turns for t in turns])
+        accounts, allowed = scored(trial, by_plain), tolerance(context.policy, logit_size(by_plain, heat))
         plain = apart(accounts, heat)
         evidence = {
             "mean": gap.mean,

@@ -11,6 +11,8 @@ from levelhead.preflight.result import Outcome
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
+    from levelhead.recipe.task import TaskSection
+    from levelhead.recipe.workflow import SandboxLimits
 
 
 class Wall(Check):
@@ -58,18 +60,17 @@ class Wall(Check):
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task that runs programs."""
         from levelhead.errors import InputError
-        from levelhead.recipe.tasks import Workflow
-        from levelhead.recipe.workflow import EndpointExecutor
         from levelhead.training.prepare import name_of
 
         for section in context.recipe.tasks:
-            if not (isinstance(section, Workflow) and isinstance(section.executor, EndpointExecutor)):
+            limits = _limits(section)
+            if limits is None:
                 continue
             # Only here: the light parts of a workflow task need an extra.
             from levelhead.tasks.sandbox import find_wall
 
             try:
-                result = find_wall(section.sandbox)
+                result = find_wall(limits)
             except InputError as error:
                 yield self.fail(self.refused, name_of(section), error=str(error))
                 continue
@@ -79,3 +80,16 @@ class Wall(Check):
                 yield self.ok(walls[result.wall], name_of(section), evidence=evidence)
             else:
                 yield self.warn(self.open, name_of(section), evidence=evidence, note=result.note)
+
+
+def _limits(section: TaskSection) -> SandboxLimits | None:
+    """Return the bounds on a task's programs; ``None`` where it runs none."""
+    from levelhead.recipe.tasks import Code, OwnPrompts, Workflow
+    from levelhead.recipe.tools import ToolUse
+    from levelhead.recipe.workflow import EndpointExecutor
+
+    if isinstance(section, OwnPrompts) and isinstance(section.tools, ToolUse):
+        return section.tools.sandbox if "python" in section.tools.functions else None
+    if isinstance(section, Code) or (isinstance(section, Workflow) and isinstance(section.executor, EndpointExecutor)):
+        return section.sandbox
+    return None

@@ -191,13 +191,13 @@ def _nothing(note: str) -> dict[str, Any]:
 def _examined(folder: Path, language: Language) -> dict[str, Any]:
     # Imported late: the doctor is the heaviest part, and the page opens on the curves.
     from levelhead.doctor.report import examine
-    from levelhead.doctor.unread import reason
+    from levelhead.doctor.survey import first_line
+    from levelhead.message import in_language_of
 
     try:
         report = examine(folder)
     except InputError as error:
-        why = str(error).removeprefix(f"{folder}: ")
-        return _nothing(reason(why, language) if language != "en" else str(error))
+        return _nothing(in_language_of(first_line(error, folder), language) if language != "en" else str(error))
     document = report.to_json(language)
     findings = []
     for finding, entry in zip(report.diagnosis.findings, document["findings"], strict=True):

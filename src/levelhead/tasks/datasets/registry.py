@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from importlib import import_module
+from collections.abc import Collection
 
+from levelhead import extensions
 from levelhead.errors import InputError
 from levelhead.tasks.datasets.base import Dataset
 
-_MODULES: Mapping[str, str] = {
-    "gsm8k": "levelhead.tasks.datasets.gsm8k",
-    "math": "levelhead.tasks.datasets.math_competition",
-    "aime": "levelhead.tasks.datasets.aime",
-    "humaneval": "levelhead.tasks.datasets.humaneval",
-    "mbpp": "levelhead.tasks.datasets.mbpp",
-    "hotpotqa": "levelhead.tasks.datasets.hotpotqa",
-    "drop": "levelhead.tasks.datasets.drop",
-    "bbq": "levelhead.contrib.fairness.dataset",
-    "halueval": "levelhead.contrib.faithfulness.dataset",
-    "truthfulqa": "levelhead.tasks.datasets.truthfulqa",
-}
-
-NAMES: tuple[str, ...] = tuple(_MODULES)
+NAMES: tuple[str, ...] = tuple(extensions.OURS["datasets"])
 """Names of all data sets."""
 
 
@@ -31,9 +18,9 @@ def dataset_named(name: str) -> Dataset:
     Raises:
         InputError: There is none of that name.
     """
-    if name not in _MODULES:
+    if name not in NAMES:
         raise InputError(f"tasks[].dataset: no data set is called {name!r}; there are {', '.join(NAMES)}")
-    dataset: Dataset = import_module(_MODULES[name]).DATASET
+    dataset: Dataset = extensions.load("datasets", name)
     return dataset
 
 

@@ -89,10 +89,10 @@ class ChatClient:
         """Let the attempts under way finish, so that what is paid for is kept; then close the connection."""
         self._closing = True
         self._ended.set()
-        left = [task for task in self._asked.values() if not task.done()]
-        if left and not isinstance(error, asyncio.CancelledError):
-            await asyncio.wait(left, timeout=self._section.timeout_s)
-        for task in left:
+        unfinished = [task for task in self._asked.values() if not task.done()]
+        if unfinished and not isinstance(error, asyncio.CancelledError):
+            await asyncio.wait(unfinished, timeout=self._section.timeout_s)
+        for task in unfinished:
             task.cancel()
         await asyncio.gather(*self._asked.values(), return_exceptions=True)
         await self._exchange.__aexit__()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from levelhead import extensions
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.records import Message
 from levelhead.tasks.endpoint.cache import Reply
@@ -251,10 +252,7 @@ def _candidates(result: object) -> list[list[tuple[object, object]]]:
     return rows
 
 
-DIALECTS: Mapping[str, Dialect] = {"openai": OpenAi(), "anthropic": Anthropic(), "gemini": Gemini()}
-"""By the recipe's ``provider``."""
-
-
 def dialect_of(section: Endpoint) -> Dialect:
     """Return how an endpoint's calls are written."""
-    return DIALECTS[section.provider]
+    dialect: Dialect = extensions.load("providers", section.provider)()
+    return dialect

@@ -153,10 +153,10 @@ def _from_json(record: Record, what: str, text: str) -> Any:
 
 def _chat_options(record: Record, section: OwnPrompts) -> ChatOptions:
     """Read what a row says of its rendering: its tools and its variables of the chat template."""
-    tools = _nested(record, "tools", section.tools) or []
+    tools = _nested(record, "tools", section.tools_column) or []
     if not isinstance(tools, list) or not all(isinstance(tool, Mapping) and _tool_name(tool) for tool in tools):
         raise record.error(
-            f"the tools (column {section.tools!r}) must be a list of JSON schemas with a name each, "
+            f"the tools (column {section.tools_column!r}) must be a list of JSON schemas with a name each, "
             f"not {_kind(tools)}; tasks[].tools: null leaves the column to the rewards"
         )
     variables = _nested(record, "chat_template_kwargs", section.chat_template_kwargs) or {}
@@ -165,14 +165,18 @@ def _chat_options(record: Record, section: OwnPrompts) -> ChatOptions:
             f"the column {section.chat_template_kwargs!r} must be an object of the chat template's own variables, "
             f"not {_kind(variables)}; tasks[].chat_template_kwargs: null leaves the column to the rewards"
         )
-    kept = tuple(dict.fromkeys(section.keep_special_tokens))
-    return ChatOptions(tuple(tools), variables, kept) if tools or variables or kept else PLAIN_CHAT
+    special_tokens = tuple(dict.fromkeys(section.keep_special_tokens))
+    return ChatOptions(tuple(tools), variables, special_tokens) if tools or variables or special_tokens else PLAIN_CHAT
 
 
 def _column(record: Record, section: OwnPrompts, key: str) -> Any:
     """Return what rewards get of a column: tools without what Arrow fills in, anything else as it is."""
     value = record.values[key]
-    return without_nulls(value) if record.columnar and key in (section.tools, section.chat_template_kwargs) else value
+    return (
+        without_nulls(value)
+        if record.columnar and key in (section.tools_column, section.chat_template_kwargs)
+        else value
+    )
 
 
 def _nested(record: Record, key: str, column: str | None) -> Any:

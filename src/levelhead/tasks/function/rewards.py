@@ -141,8 +141,8 @@ async def _call(reward: Reward, answers: Sequence[Answer], state: TrainerState, 
         else:
             outcome = await run(called, timeout_s, reward.file)
             if inspect.isawaitable(outcome.value):
-                left = None if timeout_s is None else max(timeout_s - (time.monotonic() - start), 0.0)
-                outcome = await run_async(partial(awaited, outcome.value), left, reward.file)
+                remaining_s = None if timeout_s is None else max(timeout_s - (time.monotonic() - start), 0.0)
+                outcome = await run_async(partial(awaited, outcome.value), remaining_s, reward.file)
     except OverrunError as late:
         at = f"; it was at {late.place}" if late.place else ""
         raise SlowError(
@@ -186,11 +186,11 @@ async def _blame(
     blamed: dict[int, RatingError] = {}
     end = None if timeout_s is None else time.monotonic() + timeout_s
     for index, answer in enumerate(answers):
-        left = None if end is None else end - time.monotonic()
-        if left is not None and left <= 0:
+        remaining_s = None if end is None else end - time.monotonic()
+        if remaining_s is not None and remaining_s <= 0:
             return blamed, False
         try:
-            value = (await _call(reward, [answer], state, left)).values[0]
+            value = (await _call(reward, [answer], state, remaining_s)).values[0]
         except SlowError:
             return blamed, False
         except RatingError as fault:

@@ -11,8 +11,9 @@ from typing import Any
 from levelhead.errors import InputError, RewardError
 from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Function
+from levelhead.recipe.tools import ToolUse
 from levelhead.records import LARGEST_REWARD, Prompt, Rollout, Score
-from levelhead.tasks.base import Answer, SingleTurnTask, Split
+from levelhead.tasks.base import Answer, Episode, SingleTurnTask, Split
 from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.loading import Reward, RewardFunction, load_rewards
 from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
@@ -20,6 +21,8 @@ from levelhead.tasks.function.sources import load_table
 from levelhead.tasks.main_thread import no_running_loop
 from levelhead.tasks.metering import RewardTally, open_account
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+from levelhead.tasks.tools.episode import ToolEpisode
+from levelhead.tasks.tools.toolbox import Toolbox
 
 
 class FunctionTask(SingleTurnTask):
@@ -49,12 +52,13 @@ class FunctionTask(SingleTurnTask):
             raise InputError("rewards come from tasks[].rewards and from Python (rewards=); give one of them")
         if isinstance(rewards, Set | Mapping | str):
             raise InputError(f"rewards= must be a function or a list of functions, not a {type(rewards).__name__}")
-        given = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
+        entries = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
         self.name = section.name or section.kind
+        self.tools: Toolbox | None = Toolbox(section.tools) if isinstance(section.tools, ToolUse) else None
         self._progress = _Progress()
         table = load_table(section, data, eval_data)
         examples = make_examples(table, section)
-        self._rewards = load_rewards(given, section.reward_weights, list(examples[0].columns), table.source)
+        self._rewards = load_rewards(entries, section.reward_weights, list(examples[0].columns), table.source)
         self._range, self._weights = section.reward_range, section.reward_weights
         self._drop, self._timeout_s = section.on_reward_error == "drop", section.reward_timeout_s
         if eval_data is None:
@@ -69,7 +73,12 @@ class FunctionTask(SingleTurnTask):
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
         """Yield the split's prompts once, in an order that depends on the seed alone."""
         for example in in_seed_order(self._sides[split], seed, self.name, split):
-            yield Prompt(example.id, self.name, example.messages, facts=_facts(example), chat=example.chat)
+            chat = example.chat if self.tools is None else self.tools.chat(example.chat)
+            yield Prompt(example.id, self.name, example.messages, facts=_facts(example), chat=chat)
+
+    def episode(self, prompt: Prompt) -> Episode:
+        """Start an attempt at a prompt, of several turns where there are tools to call."""
+        return super().episode(prompt) if self.tools is None else ToolEpisode(self, self.tools, prompt)
 
     def trim(self, fitted: Mapping[str, Prompt | None]) -> None:
         """Put other messages in the place of some prompts', by id, and leave out those that are ``None``.
@@ -78,10 +87,10 @@ class FunctionTask(SingleTurnTask):
             InputError: Nothing is left to train on, or nothing is held out.
         """
         for split, examples in self._sides.items():
-            kept = [(example, fitted.get(example.id, _SAME)) for example in examples]
+            replacements = [(example, fitted.get(example.id, _SAME)) for example in examples]
             self._sides[split] = [
                 example if prompt is _SAME else example.with_messages(prompt.messages)
-                for example, prompt in kept
+                for example, prompt in replacements
                 if prompt is not None
             ]
             if not self._sides[split]:

@@ -68,18 +68,18 @@ class Panel:
         began, pause = time.monotonic(), 0.5
         while True:
             open_ = [i for i in range(len(questions)) if i not in verdicts]
-            left = patience - (time.monotonic() - began)
+            remaining = patience - (time.monotonic() - began)
             ask = self._ask_all if section.use == "panel" else self._ask_in_turn
             some = [questions[i] for i in open_]
-            grades = await ask(section, some, waiting=pause > 0.5, left_s=max(left, 0.0))
+            grades = await ask(section, some, waiting=pause > 0.5, left_s=max(remaining, 0.0))
             verdicts |= {open_[i]: grade for i, grade in grades.items()}
             if len(verdicts) == len(questions):
                 return [verdicts[i] for i in range(len(questions))]
-            left = patience - (time.monotonic() - began)
+            remaining = patience - (time.monotonic() - began)
             fault = self._fault()
-            if left <= 0 or fault.cause in FATAL:
+            if remaining <= 0 or fault.cause in FATAL:
                 raise EndpointError(str(fault), fault.cause, fault.fix) from fault
-            await asyncio.sleep(min(pause, left))
+            await asyncio.sleep(min(pause, remaining))
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _fault(self) -> EndpointError:
@@ -169,11 +169,10 @@ class Panel:
         title = slot.member.title
         if fault is not None:
             if slot.breaker.trip(fault):
-                left = [s.member.title for s in self.slots if not s.breaker.open]
-                then = (
-                    f"{', '.join(left)} grade{'s' * (len(left) == 1)} without it" if left else "no other judge is left"
-                )
-                evidence = {"judge": title, "cause": fault.cause, "left": left}
+                remaining = [s.member.title for s in self.slots if not s.breaker.open]
+                alone = f"{', '.join(remaining)} grade{'s' * (len(remaining) == 1)} without it"
+                then = alone if remaining else "no other judge is left"
+                evidence = {"judge": title, "cause": fault.cause, "left": remaining}
                 message = f"{title} is not asked for now: {fault}; {then}"
                 self.events.append(Event(0, "judge-fallback", "warning", message, evidence=evidence))
         elif outcomes and slot.breaker.close():

@@ -46,18 +46,18 @@ def generate(n: int) -> list[tuple[str, str, str]]:
         InputError: More problems are asked for than the templates can tell apart.
     """
     rng = random.Random(_SEED)
-    made: dict[str, tuple[str, str, str]] = {}
+    problems: dict[str, tuple[str, str, str]] = {}
     idle = 0
-    while len(made) < n:
-        template = _TEMPLATES[len(made) % len(_TEMPLATES)]
+    while len(problems) < n:
+        template = _TEMPLATES[len(problems) % len(_TEMPLATES)]
         a, b = rng.sample(NAMES, 2)
         question, steps, answer = template(Draw(rng, a, b, rng.choice(THINGS)))
-        idle = idle + 1 if question in made else 0
+        idle = idle + 1 if question in problems else 0
         if idle > _PATIENCE:
-            raise InputError(f"tasks[].items is {n}; the built-in problems run out at about {len(made)}")
-        if question not in made:
-            made[question] = (question, "\n".join([*steps, f"#### {answer}"]), answer)
-    return list(made.values())
+            raise InputError(f"tasks[].items is {n}; the built-in problems run out at about {len(problems)}")
+        if question not in problems:
+            problems[question] = (question, "\n".join([*steps, f"#### {answer}"]), answer)
+    return list(problems.values())
 
 
 def _find(d: Draw) -> Made:

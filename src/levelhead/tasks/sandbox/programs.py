@@ -59,16 +59,16 @@ def run_tests(source: str, tests: str, entry_point: str, limits: SandboxLimits |
     mark = secrets.token_hex(8)
     settings = ", ".join(json.dumps(text) for text in (f"{mark} ", source, tests, entry_point))
     result = run_program(f"{_HARNESS.read_text(encoding='utf-8')}\n\nmain({settings})\n", limits)
-    said = [line[len(mark) + 1 :] for line in result.stdout.splitlines() if line.startswith(f"{mark} ")]
-    total = next((int(line.split()[1]) for line in said if line.startswith("total ")), 0)
-    failures = [line for line in said if line.startswith("fail")]
-    end = next((line.split() for line in said if line.startswith("end ")), None)
+    reports = [line[len(mark) + 1 :] for line in result.stdout.splitlines() if line.startswith(f"{mark} ")]
+    total = next((int(line.split()[1]) for line in reports if line.startswith("total ")), 0)
+    failures = [line for line in reports if line.startswith("fail")]
+    end = next((line.split() for line in reports if line.startswith("end ")), None)
     if end is not None:
         passed, tests_run = int(end[1]), int(end[2])
         return TestRun(min(passed, tests_run), tests_run, failures[0] if failures else "")
-    if said and total == 0:
-        return TestRun(0, 0, f"the program has no function {entry_point}" if said[0] == "missing" else said[0])
-    passed = sum(line == "pass" for line in said)
+    if reports and total == 0:
+        return TestRun(0, 0, f"the program has no function {entry_point}" if reports[0] == "missing" else reports[0])
+    passed = sum(line == "pass" for line in reports)
     note = result.note if result.status == "refused" else f"the program ended early ({result.status})"
     # Whatever held, one did not come to its end.
     return TestRun(passed, max(total, passed + 1) if total else 0, note)

@@ -246,20 +246,20 @@ def _lines(status: int) -> list[Mapping[str, Any]]:
 
 
 def _result(lines: list[Mapping[str, Any]], stdout: bytes, stderr: bytes, over: Status | None) -> ProgramResult:
-    said: dict[str, Any] = {key: value for line in lines for key, value in line.items()}
+    report: dict[str, Any] = {key: value for line in lines for key, value in line.items()}
     out, err = stdout.decode(errors="replace"), stderr.decode(errors="replace")
-    if "refused" in said or "network" not in said:
-        return ProgramResult("refused", note=said.get("refused") or f"the launcher failed: {err[-300:].strip()}")
-    status: Status = "ok" if said.get("exit") == 0 else "error"
+    if "refused" in report or "network" not in report:
+        return ProgramResult("refused", note=report.get("refused") or f"the launcher failed: {err[-300:].strip()}")
+    status: Status = "ok" if report.get("exit") == 0 else "error"
     if over is not None:
         status = over
-    elif "over" in said:
-        status = said["over"]
-    elif said.get("signal") in (signal.SIGXCPU, signal.SIGKILL):
+    elif "over" in report:
+        status = report["over"]
+    elif report.get("signal") in (signal.SIGXCPU, signal.SIGKILL):
         status = "timeout"
     elif status == "error" and _NO_MEMORY.match(err.rstrip().rsplit("\n", 1)[-1]):
         status = "memory"
-    return ProgramResult(status, out, err, said["network"], said["wall"], said["why"])
+    return ProgramResult(status, out, err, report["network"], report["wall"], report["why"])
 
 
 def _speak(result: ProgramResult, limits: SandboxLimits) -> None:

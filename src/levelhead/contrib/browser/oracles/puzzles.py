@@ -36,10 +36,10 @@ def guess_number(view: View, _: int) -> Action:
     halvings to it left over.
     """
     field = one_of(text_fields(view))
-    said = re.search(r"(higher|lower) than (\d+)", " ".join(texts(view)))
+    hint = re.search(r"(higher|lower) than (\d+)", " ".join(texts(view)))
     low, high = 0, 9
-    if said is not None:
-        low, high = _remaining(int(said[2]), up=said[1] == "higher")
+    if hint is not None:
+        low, high = _remaining(int(hint[2]), up=hint[1] == "higher")
     middle = str((low + high) // 2)
     return press_button(view, "Submit") if field.value == middle else fill(field, middle)
 

@@ -79,8 +79,8 @@ def check(node: Node, limits: Limits | None = None) -> None:
     """
     limits = limits or Limits()
     _check_bounds(node, limits)
-    left = _flow(node, _State(Drafts.NONE))
-    state = _meet(left.next, left.done, start_column(node))
+    after = _flow(node, _State(Drafts.NONE))
+    state = _meet(after.next, after.done, start_column(node))
     if state is None or state.drafts is Drafts.NONE:
         raise _fault(node, "the workflow ends without an answer: no operator has written a draft")
     if state.drafts is Drafts.MANY:
@@ -172,8 +172,8 @@ def _flow_chain(node: Chain, state: _State) -> _Exit:
     for step in node.steps:
         if current is None:
             raise _fault(step, "nothing after 'done' is ever run")
-        left = _flow(step, current)
-        current, done = left.next, _meet(done, left.done, start_column(step))
+        after = _flow(step, current)
+        current, done = after.next, _meet(done, after.done, start_column(step))
     return _Exit(current, done)
 
 
@@ -189,10 +189,10 @@ def _flow_conditional(node: Conditional, state: _State) -> _Exit:
 
 
 def _flow_loop(node: Loop, state: _State) -> _Exit:
-    left = _flow(node.body, state)
-    leaves = _meet(left.next, left.done, node.column)
-    if node.times > 1 and left.next is not None:
-        again = _flow(node.body, left.next)
+    after = _flow(node.body, state)
+    leaves = _meet(after.next, after.done, node.column)
+    if node.times > 1 and after.next is not None:
+        again = _flow(node.body, after.next)
         leaves = _meet(leaves, _meet(again.next, again.done, node.column), node.column)
     if leaves is not None:
         _need_one(leaves, node.column, "a loop")
@@ -205,8 +205,8 @@ def _flow_parallel(node: Parallel, state: _State) -> _Exit:
     for branch in node.branches:
         if not any(OPERATORS[call.operator].role is not Role.JUDGE for call in calls(branch)):
             raise _fault(branch, "this branch writes no draft of its own")
-        left = _flow(branch, state)
-        ends = _meet(left.next, left.done, start_column(branch))
+        after = _flow(branch, state)
+        ends = _meet(after.next, after.done, start_column(branch))
         if ends is None or ends.drafts is not Drafts.ONE:
             raise _fault(branch, "a branch must leave exactly one draft")
     return _Exit(_State(Drafts.MANY))

@@ -32,16 +32,16 @@ def generate(n: int) -> list[Problem]:
     """
     rng = random.Random(_SEED)
     places = [(domain, difficulty) for difficulty in DIFFICULTIES for domain in DOMAINS]
-    made: dict[str, Problem] = {}
+    by_question: dict[str, Problem] = {}
     idle = 0
-    while len(made) < n:
-        domain, difficulty = places[len(made) % len(places)]
-        problem = _MAKERS[domain](rng, f"made-{domain}-{len(made)}", difficulty)
-        idle = idle + 1 if problem.question in made else 0
+    while len(by_question) < n:
+        domain, difficulty = places[len(by_question) % len(places)]
+        problem = _MAKERS[domain](rng, f"made-{domain}-{len(by_question)}", difficulty)
+        idle = idle + 1 if problem.question in by_question else 0
         if idle > _PATIENCE:
-            raise InputError(f"tasks[].items is {n}; the built-in problems run out at about {len(made)}")
-        made.setdefault(problem.question, problem)
-    return list(made.values())
+            raise InputError(f"tasks[].items is {n}; the built-in problems run out at about {len(by_question)}")
+        by_question.setdefault(problem.question, problem)
+    return list(by_question.values())
 
 
 def _math(rng: random.Random, identifier: str, difficulty: Difficulty) -> Problem:

@@ -88,7 +88,7 @@ class Forest(RowOfTrees):
         self._trimmed = Pieces.of(ordered, [min(a, n.stop) for a, n in zip(firsts, ordered, strict=True)])
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See :class:`~levelhead.policy.backends.trees.TreeAttention`."""
+        """Attend within the trees, (1, heads, t, d); in the last layer only where a needed position is read."""
         return attend(*self._layer(query, key, value), self._trimmed if layer == self._last else self._all, scale)
 
 

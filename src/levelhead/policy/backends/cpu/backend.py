@@ -63,7 +63,7 @@ class Cpu:
         return pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, flat=True)
 
     def shares(self, _policy: PolicyLike) -> bool:
-        """See :class:`~levelhead.policy.backends.base.Backend`."""
+        """Whether packed sequences of a prefix group share their prefixes, each computed once."""
         return True
 
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
@@ -78,7 +78,7 @@ class Cpu:
         return tree_states(policy, model, batch, forest)
 
     def decoders(self, policy: PolicyLike) -> MakeDecoder:
-        """See :class:`~levelhead.policy.backends.base.Backend`."""
+        """Return what makes decoders on the weights as they are now, laid out for the processor."""
         fused_forward = self.fused_forward(policy)
         own = policy.base if fused_forward is not None else Converted(policy)
         return functools.partial(SharedDecoder, policy, fused_forward, model=own)

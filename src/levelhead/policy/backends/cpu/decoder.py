@@ -50,7 +50,7 @@ class SharedDecoder:
         self._positions = torch.tensor([len(ids) for ids in self._prompts])[self._prompt_of, None]
 
     def start(self) -> Tensor:
-        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        """Compute every prompt once, and return the logits behind it, (rows, v) float32."""
         tokens, depths, paths, nodes = trie(self._prompts)
         last = torch.stack([path[-1] for path in paths])
         needed, order = last.unique(return_inverse=True)
@@ -61,7 +61,7 @@ class SharedDecoder:
         return logits[order[self._prompt_of]]
 
     def step(self, tokens: Tensor) -> Tensor:
-        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        """Append a token to each row, (rows,), and return the logits behind it, (rows, v) float32."""
         assert self._memory is not None  # noqa: S101 - start() comes first
         logits = self._forward(tokens[:, None], self._positions, self._memory)
         self._memory.length += 1
@@ -69,7 +69,7 @@ class SharedDecoder:
         return logits
 
     def keep(self, rows: Tensor) -> None:
-        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        """Let all rows go but those at the given ascending positions."""
         assert self._memory is not None  # noqa: S101 - start() comes first
         self._memory.keep(rows)
         self._positions = self._positions[rows]

@@ -41,7 +41,7 @@ class Trees(RowOfTrees):
         self._masks, self._kernel = masks, kernel
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See :class:`~levelhead.policy.backends.trees.TreeAttention`."""
+        """Attend within the trees, (1, heads, t, d), by the kernel under the mask of the layer."""
         behind = (0, 0, 0, self._masks.padding)
         # Of one layout, whatever the padding: another would be compiled anew.
         queries, keys, values = (functional.pad(x, behind).contiguous() for x in self._layer(query, key, value))

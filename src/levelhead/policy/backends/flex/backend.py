@@ -52,7 +52,7 @@ class Flex:
 
     @classmethod
     def supports(cls, policy: PolicyLike) -> str | None:
-        """See :class:`~levelhead.policy.backends.base.Backend`."""
+        """Return why flex attention cannot run a policy's model here; ``None`` where it can."""
         if policy.device.type not in ("cuda", "cpu"):
             return f"the model is on {policy.device.type}"
         if importlib.util.find_spec("torch.nn.attention.flex_attention") is None:
@@ -76,7 +76,7 @@ class Flex:
         return pack(sequences, tokens=tokens, pad_id=policy.codec.pad_id, flat=True)
 
     def shares(self, policy: PolicyLike) -> bool:
-        """See :class:`~levelhead.policy.backends.base.Backend`."""
+        """Whether packed sequences of a prefix group share their prefixes, each computed once."""
         return self._padded.shares(policy) if policy.drops_attention else True
 
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:

@@ -55,7 +55,7 @@ class StaticDecoder:
         self._tokens = torch.zeros((0, 1), dtype=torch.long)
 
     def start(self) -> Tensor:
-        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        """Compute every prompt once, and return the logits behind it, (rows, v) float32."""
         device = self._policy.device
         tokens, depths, paths, nodes = trie(self._prompts)
         last, order = torch.stack([path[-1] for path in paths]).unique(return_inverse=True)
@@ -68,7 +68,7 @@ class StaticDecoder:
         return logits[order[self._prompt_of].to(device)]
 
     def step(self, tokens: Tensor) -> Tensor:
-        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        """Append a token to each row, (rows,), and return the logits behind it, (rows, v) float32."""
         cache = self._cache
         assert cache is not None  # noqa: S101 - start() comes first
         cache.make_room()
@@ -83,7 +83,7 @@ class StaticDecoder:
         return logits
 
     def keep(self, rows: Tensor) -> None:
-        """See :class:`~levelhead.policy.backends.base.Decoder`."""
+        """Let all rows go but those at the given ascending positions."""
         assert self._cache is not None  # noqa: S101 - start() comes first
         self._cache.keep(rows)
 

@@ -1,4 +1,4 @@
-r"""Whether two answers are the same mathematics: read as LaTeX and compared by sympy, in a child process.
+r"""Whether two answers are the same mathematics: read and compared by math-verify, in a child process.
 
 The child has a limit on processor time, so that whether a comparison ends depends on the machine's speed but not on
 what else it does; it has a limit on memory, and a limit on the clock ends it where nothing else does.
@@ -34,6 +34,7 @@ _START_S = 120.0
 _LONGEST = 1000
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from levelhead.tasks.datasets.checkers.worker import main; main()"
 _ROOT = Path(__file__).resolve().parents[4]
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?|\\[dt]?frac\{[0-9]+\}\{[0-9]+\})")
 _SPACE = re.compile(r"\\[,;:! ]|[\s$]|\\(?:left|right)(?![a-zA-Z])")
 
 
@@ -43,7 +44,7 @@ def check_math(example: Example, text: str, limits: SandboxLimits | None = None)
     The answer stands in the last ``\boxed{}``, after ``####`` or after "the answer is"; anything else states none.
 
     Raises:
-        InputError: sympy is not installed.
+        InputError: math-verify is not installed.
     """
     answer = boxed(text) or stated(text, lines=False)
     if not answer:
@@ -61,14 +62,13 @@ def check_math(example: Example, text: str, limits: SandboxLimits | None = None)
 def equal(answer: str, reference: str) -> tuple[bool, str]:
     """Return whether two answers are equal, and why it could not be told.
 
-    Equal texts and plain numbers are compared here; anything else in the child.
+    Equal texts are, and plain numbers and fractions are compared exactly here; anything else in the child.
     """
     if _SPACE.sub("", answer) == _SPACE.sub("", reference):
         return True, ""
     if max(len(answer), len(reference)) > _LONGEST:
         return False, f"an answer of more than {_LONGEST} characters"
-    plain = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?")
-    if plain.fullmatch(answer.strip()) and plain.fullmatch(reference.strip()):
+    if _NUMBER.fullmatch(answer.strip()) and _NUMBER.fullmatch(reference.strip()):
         return parse_number(answer) == parse_number(reference) is not None, ""
     return _child().compare(answer, reference)
 
@@ -111,7 +111,7 @@ class Comparer:
             start_new_session=True,
         )
         self._owner = os.getpid()
-        self._ask(self._process, json.dumps(["1", "1"]), _START_S)  # importing sympy is no part of a comparison
+        self._ask(self._process, json.dumps(["1", "1"]), _START_S)  # importing math-verify is no part of a comparison
         return self._process
 
     def _ask(self, process: subprocess.Popen[bytes], line: str, patience_s: float) -> str:
@@ -147,8 +147,8 @@ class Comparer:
 
 @lru_cache(maxsize=1)
 def _child() -> Comparer:
-    if find_spec("sympy") is None:
-        raise InputError(f"comparing mathematics needs sympy, which is not installed; {install_command('math')}")
+    if find_spec("math_verify") is None:
+        raise InputError(f"comparing mathematics needs math-verify, which is not installed; {install_command('math')}")
     child = Comparer()
     atexit.register(child.close)
     return child

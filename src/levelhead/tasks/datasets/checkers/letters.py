@@ -18,8 +18,8 @@ def check_letter(example: Example, text: str, limits: SandboxLimits | None = Non
     option = choice(example, text)
     if option is None:
         return Verdict(right=False, score=0.0, stated=None, note="names no option")
-    said = example.options[option]
-    right = any(said == spans[0] for spans in example.answers)
+    option_text = example.options[option]
+    right = any(option_text == spans[0] for spans in example.answers)
     return Verdict(right, float(right), chr(ord("A") + option))
 
 

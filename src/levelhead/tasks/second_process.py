@@ -21,7 +21,7 @@ HEAVY = ("torch", "transformers", "vllm", "jax", "tensorflow", "sentence_transfo
 """Packages of reward functions that are not loaded twice: they may hold a model."""
 
 
-def elsewhere_of(section: object, answers: Sequence[Answer]) -> Elsewhere | None:
+def second_process_of(section: object, answers: Sequence[Answer]) -> SecondProcess | None:
     """Start scoring answers in another process; ``None`` where a task cannot be built anew from its section.
 
     That takes reward functions in files, which load no models, and data in a small file.
@@ -34,7 +34,7 @@ def elsewhere_of(section: object, answers: Sequence[Answer]) -> Elsewhere | None
         return None
     if any(not file.is_file() or _is_heavy(file) for file in files):
         return None
-    return Elsewhere(section, answers)
+    return SecondProcess(section, answers)
 
 
 def _is_heavy(file: Path) -> bool:
@@ -42,7 +42,7 @@ def _is_heavy(file: Path) -> bool:
     return any(name in text for name in HEAVY)
 
 
-class Elsewhere:
+class SecondProcess:
     """The same answers scored by another process, which starts at once.
 
     Args:
@@ -85,10 +85,10 @@ def score_here() -> None:
 
     from levelhead.tasks.function import FunctionTask
 
-    told = json.loads(sys.stdin.read())
-    task = FunctionTask(Function.model_validate(told["section"]))
+    request = json.loads(sys.stdin.read())
+    task = FunctionTask(Function.model_validate(request["section"]))
     prompts = {prompt.id: prompt for prompt in task.prompts("train", 0)}
-    answers = [Answer(prompts[row["id"]], row["text"], tuple(row["token_ids"])) for row in told["answers"]]
+    answers = [Answer(prompts[row["id"]], row["text"], tuple(row["token_ids"])) for row in request["answers"]]
     scores = asyncio.run(task.score_batch(answers))
     rows = [None if s is None else {"total": s.total, "parts": dict(s.parts), "valid": s.valid} for s in scores]
     sys.stdout.write("\n" + json.dumps(rows) + "\n")

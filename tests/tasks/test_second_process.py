@@ -8,8 +8,8 @@ import pytest
 
 from levelhead.recipe.tasks import Function
 from levelhead.tasks.base import Answer
-from levelhead.tasks.elsewhere import Elsewhere, elsewhere_of
 from levelhead.tasks.function import FunctionTask
+from levelhead.tasks.second_process import SecondProcess, second_process_of
 from small_run import rows, write_rows
 
 LENGTH = """
@@ -18,12 +18,12 @@ def length(prompts, completions, completion_ids, **columns):
 """
 
 
-def started(folder: Path, rewards: bytes) -> tuple[Elsewhere | None, list[Answer]]:
+def started(folder: Path, rewards: bytes) -> tuple[SecondProcess | None, list[Answer]]:
     data = write_rows(folder / "rows.jsonl", rows())
     (folder / "rewards.py").write_bytes(rewards)
     section = Function(kind="function", path=str(data), oracle="answer", rewards=[f"{folder / 'rewards.py'}:length"])
     answers = [Answer(prompt, prompt.id, ()) for prompt in FunctionTask(section).prompts("train", 0)]
-    return elsewhere_of(section, answers), answers
+    return second_process_of(section, answers), answers
 
 
 def test_another_process_gives_the_same_scores(tmp_path: Path) -> None:
