@@ -76,12 +76,13 @@ def main() -> None:
     """Train all pairs and write their differences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--only", nargs="*", default=[], help="settings; all unless given")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "guard_bound.json")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for name, (kind, settings, reward) in {**SOUND, **FAST}.items():
-        for bound in BOUNDS:
+        for bound in BOUNDS if not given.only or name in given.only else ():
             seeds = [(*settings, f"grpo.steps={given.steps}", f"seed={seed}") for seed in range(given.seeds)]
             runs = [run(kind, each, reward, bound) for each in seeds]
             row = {"setting": name, "bound": bound, "sound": name in SOUND}

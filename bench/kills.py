@@ -137,7 +137,7 @@ def holder(run: Path) -> int | None:
     """Number of the process that holds a run's folder, the one that was killed before included."""
     try:
         return int(json.loads((run / "run.lock").read_text(encoding="utf-8"))["pid"])
-    except FileNotFoundError:
+    except (FileNotFoundError, json.JSONDecodeError):  # not there yet, or not yet written
         return None
 
 

@@ -51,6 +51,7 @@ SOUND: dict[str, tuple[Any, Any]] = {
     "stories": (data.STORIES, rewards.equal),
     "labels": (data.REVIEWS, rewards.equal),
     "options": (data.CHOICES, rewards.equal),
+    "listed options": (data.BULLETS[:64], rewards.equal),
     "tags": (data.BOXED, rewards.equal),
     "long texts": (data.tales(80), rewards.equal),
     "numbers": (ROWS, closeness),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ def advantages(step: BatchAdvantages) -> Iterator[Violation]:
         for seen, right in zip(step.credits[index].values, rows, strict=True)
     ]
     most = max((abs(right) for _, _, right in pairs), default=0.0)
-    wrong = next(((i, a, b) for i, a, b in pairs if not close(a, b, SAME, SAME * most)), None)
+    wrong = next(((i, a, b) for i, a, b in pairs if not close(a, b, SAME, max(SAME * most, sys.float_info.min))), None)
     kind = step.grpo.advantage.kind
     if wrong is not None:
         index, seen, right = wrong

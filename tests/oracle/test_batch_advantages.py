@@ -38,10 +38,15 @@ def batch_of(turns: int = 1) -> list[Group]:
 
 
 def made(
-    kind: str = "grpo", *, turns: int = 1, credit: Callable[[Any], Any] | None = None, **changes: Any
+    kind: str = "grpo",
+    *,
+    turns: int = 1,
+    credit: Callable[[Any], Any] | None = None,
+    groups: list[Group] | None = None,
+    **changes: Any,
 ) -> BatchAdvantages:
     grpo = Grpo(advantage={"kind": kind, **changes}, batch_size=24, group_size=4, updates_per_batch=2, epochs=2)
-    groups = batch_of(turns)
+    groups = groups or batch_of(turns)
     shaping = {"one": Shaping(), "two": Shaping()}
     group_advantages, _ = AdvantageEstimator(grpo, make_shapers(shaping, grpo)).assign(groups, None, {})
     group_advantages = credit(group_advantages) if credit else group_advantages
@@ -59,6 +64,13 @@ def told(batch: BatchAdvantages) -> dict[str, str]:
 @pytest.mark.parametrize("changes", [{}, {"clip": 0.3}, {"ddof": 0, "eps": 0.0}])
 def test_a_sound_batch_is_left_alone(kind: str, turns: int, changes: dict[str, Any]) -> None:
     assert told(made(kind, turns=turns, **changes)) == {}
+
+
+@pytest.mark.parametrize("least", [5e-324, 1e-310, 1e-300])
+@pytest.mark.parametrize("kind", EXACT)
+def test_rewards_that_differ_by_next_to_nothing_raise_no_alarm(kind: str, least: float) -> None:
+    groups = [group(f"p{i}", [0.0, least, 0.0, 3 * least]) for i in range(4)]
+    assert "advantage" not in told(made(kind, groups=groups))
 
 
 def test_the_textbook_is_the_estimator_for_every_kind_that_it_has() -> None:

@@ -75,8 +75,6 @@ class RewardTrend:
     _HALF_ROWS = 12  # rows before halves are compared
     _HALF_SURE = (1.5, 3.0)  # standard errors by which they differ
     _HALF_MATTERS = (0.2, 0.6)  # gain as a share of the level, or of the spread of rewards within groups
-    _AT_PEAK = 0.97  # share of the highest reading that is next to it
-    _WELL_ABOVE = 0.25  # share of it that was gained
     _SHAPE = 0.3  # strength from which a trend has a direction
 
     def __init__(self, history: History) -> None:
@@ -243,12 +241,6 @@ class RewardTrend:
         near = stats.ramp(self.reward.late / top, *self._NEAR_TOP) if top and top > 0 and self.reward.n else 0.0
         right = [stats.mean(s.values[-stats.edge(len(s)) :]) for s in self._parts("outcome")]
         return near * stats.ramp(max(right), *self._RIGHT) if right else near
-
-    @property
-    def at_its_best(self) -> bool:
-        """Whether the reward ends at the best that it has been, well above its beginning, whatever its maximum is."""
-        early, late, peak = self.reward.early, self.reward.late, self.reward.peak
-        return peak > 0 and late >= self._AT_PEAK * peak and late - early >= self._WELL_ABOVE * peak
 
     @property
     def holds(self) -> float:

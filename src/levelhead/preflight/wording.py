@@ -14,12 +14,16 @@ SHINGLE = 5
 _MARKS = r"[\"'`*_.,;:!?()\[\]…、。「」『』“”‘’]+"
 _EDGE = re.compile(rf"(?<!\w){_MARKS}|{_MARKS}(?!\w)")
 _FIRST = re.compile(r"(?:^|\s)[(（]?[Aa1][)）.:：]\s")
+_BULLET = re.compile(r"^\s*[-*•]\s+(.+)$", re.MULTILINE)
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
-def asked(prompt: Prompt) -> str:
-    """Return all that a prompt says, message by message."""
-    return "\n".join(str(message.get("content", "")) for message in prompt.messages)
+def asked(prompt: Prompt, *, roles: bool = False) -> str:
+    """Return all that a prompt says, message by message; with ``roles`` each behind who says it."""
+    return "\n".join(
+        f"{message.get('role')}: {message.get('content', '')}" if roles else str(message.get("content", ""))
+        for message in prompt.messages
+    )
 
 
 def plain(text: str) -> str:
@@ -29,7 +33,9 @@ def plain(text: str) -> str:
 
 
 def reordered(text: str) -> str | None:
-    """Return a text with its lettered options in alphabetical order; ``None`` where it lists none."""
+    """Return a text with its lettered or listed options in alphabetical order; ``None`` where it lists none."""
+    if len(lines := _BULLET.findall(text)) > 1:
+        return plain(_BULLET.sub(" ", text)) + " | " + " | ".join(sorted(plain(line) for line in lines))
     if not _FIRST.search(text):
         return None
     options = [match["said"] for match in OPTION.finditer(text)]

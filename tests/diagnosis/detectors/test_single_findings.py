@@ -618,7 +618,7 @@ def test_form_alone_is_nothing_learnt() -> None:
         }
         for i in range(12)
     ]
-    assert first(rows) in ("eos-never", "length-truncation", "length-fixed")
+    assert first(rows) in ("eos-never", "length-truncation")
     learning = [{**row, "rewards/answer/mean": -0.7 + 0.01 * i, CUT: 0.1} for i, row in enumerate(rows)]
     assert not diagnosed(learning).faulty
 
@@ -674,3 +674,11 @@ def test_a_collapse_that_cooling_does_not_explain_is_named_all_the_same() -> Non
     rows = [row | {"sampling/temperature": 1.0 - 0.002 * i} for i, row in enumerate(narrowing(cooled=False))]
     rows = [row | {"entropy": row["entropy"] * math.exp(-0.06 * i)} for i, row in enumerate(rows)]
     assert finding(diagnosed(rows), "entropy-collapse") is not None
+
+
+def test_answers_that_all_stand_at_the_limit_are_cut_and_their_one_length_is_no_second_finding() -> None:
+    lengths = dict.fromkeys((LENGTH, "completions/min_length", "completions/max_length"), 256.0)
+    rows = [{"reward": 0.2 + 0.01 * (i % 3), **lengths, CUT: 1.0} for i in range(20)]
+    assert "length-fixed" not in {finding.code for finding in diagnosed(rows).findings}
+    ended = [{**row, CUT: 0.0} for row in rows]
+    assert "length-fixed" in {finding.code for finding in diagnosed(ended).findings}

@@ -170,3 +170,16 @@ LABELS_EARLY = late(reviews(), -2)
 RENDERED_ELSEWHERE = [{**row, "prompt": f"<s>[INST] {row['prompt']} [/INST]"} for row in stories()]
 RENDERED_HEADER = [{**row, "prompt": f"{row['prompt']}\n<|im_start|>assistant\n"} for row in stories()]
 END_IN_TEXT = [{**row, "prompt": f"{row['prompt']} <|im_end|>"} for row in stories()]
+HALF_LATE = [*reviews()[:48], *late(reviews()[48:], 1)]
+BULLETS = [{**row, "prompt": re.sub(r"\s*\([A-D]\) ", "\n- ", row["prompt"])} for row in REORDERED]
+OWN_TURN = [
+    {
+        **row,
+        "prompt": [
+            {"role": "user", "content": row["prompt"]},
+            {"role": "assistant", "content": row["answer"]},
+            {"role": "user", "content": row["prompt"]},
+        ],
+    }
+    for row in stories()
+]

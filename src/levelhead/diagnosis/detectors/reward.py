@@ -148,8 +148,7 @@ class DeadGroups(Tuned):
             share=late,
         )
         early = stats.mean(dead.values[: stats.edge(n, self.BEGIN_SHARE)])
-        solved = view.reward_trend.near_top or view.reward_trend.at_its_best
-        if n >= self.ROWS_OF_GROWTH and late - early > self.GROWTH_FROM and not solved:
+        if n >= self.ROWS_OF_GROWTH and late - early > self.GROWTH_FROM and not view.reward_trend.near_top:
             case.add(
                 self.DEAD_SHARE_GROWS_WEIGHT * stats.ramp(late - early, *self.DEAD_SHARE_GROWS_RANGE),
                 "dead-share-grows",

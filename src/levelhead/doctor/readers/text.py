@@ -17,7 +17,7 @@ from levelhead.doctor.readers.sequences import Sequences
 from levelhead.doctor.readers.statements import Statement, Statements
 from levelhead.doctor.readers.tables import HtmlTable, Table
 from levelhead.doctor.readers.transposed import LongTable, TransposedTable
-from levelhead.doctor.readers.values import NUMBER
+from levelhead.doctor.readers.values import is_number, parse_number
 from levelhead.message import Message
 
 _DIGIT = re.compile(r"\d")
@@ -37,8 +37,7 @@ _SIDEWAYS = re.compile(
 )
 """How the head of a table begins whose rows are metrics."""
 _BOX = re.compile(
-    rf"^\s{{0,8}}[│|]\s{{0,40}}(?P<key>[A-Za-z_][\w/.@%-]{{1,80}})\s{{0,80}}[│|]\s{{0,40}}(?P<value>{NUMBER})\s{{0,40}}[│|]\s{{0,8}}$",
-    re.IGNORECASE,
+    r"^\s{0,8}[│|]\s{0,40}(?P<key>[^\W\d][^│|]{1,80}?)\s{0,80}[│|]\s{0,40}(?P<value>[^│|]{1,40}?)\s{0,40}[│|]\s{0,8}$"
 )
 """A line of a box that holds one name and one number."""
 _END_OF_LATEX = re.compile(r"\\\\\s{0,8}(?:\\[a-z]{1,20}\s{0,8}){0,4}$")
@@ -267,8 +266,8 @@ class TextReader:
         """Names with numbers: several behind one name, pairs, words between commas, a sentence, a line of a block."""
         if "**" in text or "`" in text:
             text = text.replace("**", "").replace("`", "")
-        if box := _BOX.match(text):
-            text = f"{box.group('key')}: {box.group('value')}"
+        if (box := _BOX.match(text)) and is_number(box.group("value")):
+            text = f"{box.group('key')}: {parse_number(box.group('value'))}"
         mark = shapes.step_mark(text)
         alone = mark is None and self._steps.heading is None and self._steps.bar is None
         if (rows := self._sequences.take(text, self._number, alone)) is not None:

@@ -24,7 +24,7 @@ BY_CHANCE = 5
 WORDS = 4
 """Words before an answer that may announce it."""
 _ANNOUNCED = (
-    r"(?:answer|solution|hint|truth|label|gold|target|expected|correct|output|result|reply|response|"
+    r"(?:assistant|answer|solution|hint|truth|label|gold|target|expected|correct|output|result|reply|response|"
     r"答案|解答|标签|正确|提示|结果).{0,24}(?:[:：=>|\"'(（\[{]|\bis|是|为)$|^\W+$"
 )
 
@@ -93,7 +93,7 @@ class AnswerInPrompt(Check):
         pairs = [(prompt, answer[0]) for prompt in some if (answer := task.oracle(prompt)) and answer[0].strip()]
         if len(pairs) < FEWEST:
             return
-        texts = [" ".join(asked(prompt).split()) for prompt, _ in pairs]
+        texts = [" ".join(asked(prompt, roles=True).split()) for prompt, _ in pairs]
         answers = [" ".join(_said(answer).split()) for _, answer in pairs]
         own, chance = _shares(texts, answers)
         place = _place(texts, answers)
@@ -151,7 +151,10 @@ def _place(texts: Sequence[str], answers: Sequence[str]) -> Place | None:
     for before, hits in rows.items():
         own = len(hits) >= max(FEWEST, SHARE * len(texts)) and len({answers[i].casefold() for i in hits}) > 1
         announced = own and re.search(_ANNOUNCED, before, re.IGNORECASE)
-        if announced and len(hits) >= EXACT * sum(before in text for text in masked):
+        # A mark without words stands before each option of a list: every one of them must be the answer.
+        worded = re.search(r"\w", before) is not None
+        shown = sum(before in text if worded else text.count(before) for text in masked)
+        if announced and len(hits) >= EXACT * shown:
             places.append(Place(before, sorted(hits)))
     return max(places, key=lambda place: (len(place.rows), len(place.before)), default=None)
 

@@ -87,15 +87,17 @@ class PairsClasses(Check):
         from levelhead.preflight.wording import asked
 
         alike_nn = _alikeness([asked(prompt) for prompt in prompts])
+        kinds, half = len({*labels}), len(labels) // 2
+        for part in (slice(None), slice(half), slice(half, None)):
+            own = _deviations(alike_nn[part, part], labels[part], 0)
+            lags = {lag: _deviations(alike_nn[part, part], labels[part], lag) for lag in LAGS} if own < CHANCE else {}
+            best = max(lags, key=lambda lag: lags[lag], default=0)
+            if lags and lags[best] >= SURE:
+                return self.fail(self.out_of_step, name, kinds=kinds, own=own, lag=best, shifted=lags[best])
         own = _deviations(alike_nn, labels, 0)
-        lags = {lag: _deviations(alike_nn, labels, lag) for lag in LAGS} if own < CHANCE else {}
-        best = max(lags, key=lambda lag: lags[lag], default=0)
-        fields: dict[str, Any] = {"kinds": len({*labels}), "own": own}
-        if lags and lags[best] >= SURE:
-            return self.fail(self.out_of_step, name, lag=best, shifted=lags[best], **fields)
         if own >= CHANCE:
-            return self.ok(self.belong, name, **fields)
-        return self.ok(self.unknown, name, rows=len(labels), **fields)
+            return self.ok(self.belong, name, kinds=kinds, own=own)
+        return self.ok(self.unknown, name, rows=len(labels), kinds=kinds, own=own)
 
 
 def _rows(task: SingleTurnTask) -> tuple[list[Prompt], list[str]]:

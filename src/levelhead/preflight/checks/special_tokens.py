@@ -43,6 +43,18 @@ class SpecialTokens(Check):
         "turns end with {token}, and the tokenizer's eos is {eos}; both stop completions, and checkpoints list both",
         "一轮以 {token} 结束，而分词器的 eos 是 {eos}；两者都会结束输出，检查点也会列出两者",
     )
+    untaught_end = Message(
+        "the chat template of the recipe ends turns with {token}, and the model's own end is {eos}: a policy that "
+        "nobody "
+        "has taught {token} ends its answers with {eos}, and earlier turns in a prompt end otherwise",
+        "配方的对话模板以 {token} 结束一轮，而模型自己的结束符是 {eos}：没有学过 {token} 的策略会以 {eos} 结束回答，与"
+        "提示词"
+        "中更早的轮次不同",
+        fix=Fix(
+            "let the template end turns with {eos} (model.chat_template: FILE), or teach the end first (sft)",
+            "让模板以 {eos} 结束一轮（model.chat_template: FILE），或先用监督微调教会它",
+        ),
+    )
     end_of_turn_is_text = Message(
         "the chat template closes an assistant's turn with no token of its own; {token} is put there and ends "
         "completions, but earlier turns in a prompt do not show it",
@@ -86,7 +98,10 @@ class SpecialTokens(Check):
         elif "end-of-turn-is-text" in judgements:
             yield self.warn(self.end_of_turn_is_text, evidence=evidence, token=stop)
         elif "eos-is-not-end-of-turn" in judgements:
-            eos = str(codec.tokenizer.eos_token)
+            eos, recipe = str(codec.tokenizer.eos_token), context.recipe
+            if recipe.model.chat_template is not None and recipe.sft is None:
+                yield self.warn(self.untaught_end, evidence=evidence, token=stop, eos=eos)
+                return
             yield self.ok(self.eos_is_not_end_of_turn, evidence=evidence, token=stop, eos=eos)
         elif "pad-is-stop" in judgements:
             yield self.ok(self.pad_is_stop, evidence=evidence, token=evidence["pad"])
