@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-BOUNDS = (None, 0.1, 0.05)
+BOUNDS = (None, 0.2, 0.1, 0.05)
 AGAIN = ("grpo.updates_per_batch=2", "grpo.epochs=2", "grpo.optimizer.learning_rate=3e-4")
 SOUND: dict[str, tuple[str, tuple[str, ...], str]] = {
     "as it is": ("single", (), "closeness"),

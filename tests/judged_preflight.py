@@ -38,7 +38,7 @@ def setup_with(verdict: Verdict, status: int = 200) -> tuple[Setup, list[str]]:
         shown.append(text)
         if status != 200:
             return httpx2.Response(status, text="no entry")
-        perfect = text.split("for comparison:\n")[1].split("\n\n[answer")[0]
+        perfect = text.partition("for comparison:\n")[2].split("\n\n[answer")[0]
         answer = text.split("[answer ")[1].split("]\n", 1)[1].rsplit("\n[end of answer", 1)[0]
         return httpx2.Response(200, json={"choices": [{"message": {"content": verdict(perfect, answer)}}]})
 

@@ -46,6 +46,18 @@ def test_a_judge_without_grades_fails(verdict: Verdict) -> None:
     assert check.evidence["last_without_grade"]
 
 
+@pytest.mark.parametrize(("says", "status"), [("Grade: 5", "pass"), ("I like it.", "fail")])
+def test_its_replies_are_read_where_no_perfect_answer_is_known_as_well(
+    says: str, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FairnessTask, "oracle", lambda *_: ())
+    checks = checks_of(lambda perfect, answer: says)
+    assert checks["judges/grades/fairness"].status == status
+    if status == "pass":
+        assert checks["judges/order/fairness"].status == "warn"
+        assert "no perfect answers are known" in checks["judges/order/fairness"].message
+
+
 @pytest.mark.parametrize(
     ("verdict", "named"),
     [

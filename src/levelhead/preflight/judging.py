@@ -19,7 +19,9 @@ CANDIDATES = 24
 """Prompts whose perfect answers may serve as wrong ones."""
 PATIENCE_S = 15.0
 """Longest wait for a silent endpoint: whoever checks sits in front of it."""
-KINDS = ("perfect", "empty", "wrong")
+KINDS = ("perfect", "empty", "wrong", "unknown")
+ANY = "I do not know."
+"""Answer of unknown worth that a judge grades where nobody knows a perfect one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Verdicts:
 
 
 def verdicts_of(context: PreflightContext, task: SingleTurnTask, grader: Grader) -> list[Verdicts]:
-    """Let the judges of a task grade answers of known worth, nine verdicts each; none where nobody knows any.
+    """Let the judges of a task grade answers of known worth, nine verdicts each; else three of any worth.
 
     Judges whose endpoint is of no use are not asked again by later checks, which go by the rules alone.
     """
@@ -67,9 +69,7 @@ def verdicts_of(context: PreflightContext, task: SingleTurnTask, grader: Grader)
         cases = judged_answers(task, prompts)
         answers = [answer for _, answer in cases]
         kinds = [kind for kind, _ in cases]
-        if not cases:
-            made = []
-        elif not grader.titles:
+        if not grader.titles:
             made = [_asked(context, grader, name, kinds, grader.grade(answers, PATIENCE_S), fatal=True)]
         else:
             made = [
@@ -101,7 +101,7 @@ def _asked(
 
 
 def judged_answers(task: SingleTurnTask, prompts: Sequence[Prompt]) -> list[tuple[str, Answer]]:
-    """Return ``(kind, answer)`` of some prompts: perfect, empty, and the perfect answer to another prompt.
+    """Return ``(kind, answer)`` of some prompts: perfect, empty, and the perfect answer to another; or any answer.
 
     The wrong answer is the one that the task's rules score lowest among the perfect answers to the other prompts.
 
@@ -110,6 +110,8 @@ def judged_answers(task: SingleTurnTask, prompts: Sequence[Prompt]) -> list[tupl
         prompts: The first few are tried; all lend their perfect answers.
     """
     perfect = {prompt.id: answers[0] for prompt in prompts if (answers := task.oracle(prompt))}
+    if not perfect:
+        return [("unknown", Answer(prompt, ANY)) for prompt in prompts[:ASKED]]
     cases: list[tuple[str, Answer]] = []
     for prompt in [prompt for prompt in prompts if prompt.id in perfect][:ASKED]:
         mine = perfect[prompt.id]

@@ -20,15 +20,10 @@ class JudgeGrades(Check):
     needs = "rewards"
     proves = Message("The judge's replies hold grades.", "评判模型的回复含有分数。")
     how = Message(
-        "Lets it grade perfect, empty and wrong answers to three prompts.",
-        "让它给三道题的标准答案、空回答和错误答案打分。",
+        "Lets it grade perfect, empty and wrong answers to three prompts, or any answer where no perfect one is known.",
+        "让它给三道题的标准答案、空回答和错误答案打分；没有已知标准答案时，给任意回答打分。",
     )
     cannot = Message("Nine replies do not measure a rare failure.", "九条回复测不出罕见的失败。")
-    unknown = Message(
-        "no perfect answers are known to try the judge on",
-        "没有已知的标准答案可用来测试评判模型",
-        fix=Fix("give the task perfect answers (tasks[].oracle)", "为任务指定标准答案（tasks[].oracle）"),
-    )
     right = Message("all {count} replies of the judge hold a grade", "评判模型的 {count} 条回复都有分数")
     missing = Message(
         "{failed} of {count} replies of the judge hold no grade; the last one: {last!r}",
@@ -47,15 +42,12 @@ class JudgeGrades(Check):
         from levelhead.preflight.judging import verdicts_of
 
         for task, grader in context.judged:
-            every = verdicts_of(context, task, grader)
-            if not every:
-                yield self.warn(self.unknown, task.name)
-            for verdicts in (v for v in every if not v.error):
+            for verdicts in (v for v in verdicts_of(context, task, grader) if not v.error):
                 count, failed = len(verdicts.grades), verdicts.failed
                 evidence = {"verdicts": count, "mean_grade": verdicts.means, "last_without_grade": verdicts.last}
                 if not failed:
                     yield self.ok(self.right, verdicts.whose, evidence=evidence, count=count)
                     continue
-                hopeless = failed * 2 > count or "perfect" not in verdicts.means
+                hopeless = failed * 2 > count or not {"perfect", "unknown"} & verdicts.means.keys()
                 fields: dict[str, Any] = {"failed": failed, "count": count, "last": verdicts.last}
                 yield self.outcome("fail" if hopeless else "warn", self.missing, verdicts.whose, evidence, fields)

@@ -36,6 +36,12 @@ class JudgeOrder(Check):
         ),
     )
 
+    unknown = Message(
+        "no perfect answers are known, so whether the judge grades them above others is not tried",
+        "没有已知的标准答案，因此未测试评判模型是否给它们更高的分",
+        fix=Fix("give the task perfect answers (tasks[].oracle)", "为任务指定标准答案（tasks[].oracle）"),
+    )
+
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per judge whose replies hold grades."""
         from levelhead.preflight.judging import verdicts_of
@@ -43,6 +49,8 @@ class JudgeOrder(Check):
         for task, grader in context.judged:
             for verdicts in verdicts_of(context, task, grader):
                 means = verdicts.means
+                if "unknown" in means:
+                    yield self.warn(self.unknown, verdicts.whose)
                 if "perfect" not in means or verdicts.failed * 2 > len(verdicts.grades):
                     continue
                 grades = ", ".join(f"{kind} {mean:.2f}" for kind, mean in means.items())
