@@ -228,7 +228,7 @@ def test_every_argument_is_kept_has_no_effect_for_a_reason_or_is_refused(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tools": [print]}, "tools=.*: an environment of your own"),
+        ({"tools": [print]}, r"tools=.*: a recipe runs them \(tasks\[\].tools\)"),
         ({"environment_factory": object}, "environment_factory=.*: an environment"),
         ({"optimizers": (object(), None)}, "optimizers=.*: optim, learning_rate"),
         ({"reward_funcs": "OpenAssistant/reward-model"}, "OpenAssistant/reward-model is no function"),

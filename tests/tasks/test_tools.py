@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import TypeAdapter
 
 from levelhead.api import train
 from levelhead.errors import InputError
+from levelhead.preflight.checks.rewards_attached import RewardsAttached
 from levelhead.preflight.checks.tool_calls import ToolCalls
 from levelhead.preflight.context import PreflightContext
 from levelhead.recipe import validate
@@ -321,6 +323,22 @@ def test_a_run_trains_with_tools_and_the_loss_sees_sampled_tokens_alone(
     mine = [fields["sequence"] for fields in seen if fields["task"] == "one"]
     assert any(len(sequence.context_ids) > 60 for sequence in mine)
     assert all(len(sequence.completion_ids) <= 6 for sequence in mine)
+    # The reward counts the tokens of the last turn: those that were sampled, none of a result.
+    last = {sequence.completion_ids for sequence in mine}
+    assert {round(float(sum(ids) % 5) / 4, 6) for ids in last} >= {
+        round(rollout["reward"], 6) for rollout in _rollouts(folder) if rollout["task"] == "one"
+    }
+
+
+def _rollouts(folder: Path) -> list[dict[str, Any]]:
+    with gzip.open(folder / "rollouts" / "grpo-000001.jsonl.gz", "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def test_the_preflight_scores_answers_of_several_turns_as_the_run_does(tmp_path: Path) -> None:
+    context = PreflightContext(_setup(tmp_path, TOOL_TEMPLATE))
+    outcomes = [o for o in RewardsAttached().run(context) if o.name == "rewards/attached/one"]
+    assert [outcome.status for outcome in outcomes] == ["pass"]
 
 
 def _setup(folder: Path, template: str) -> Setup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from levelhead import metrics as metric
 from levelhead.report.charts import Chart, key, line_trace, task_colour
-from levelhead.report.panels import by_task
+from levelhead.report.panels import SHARE, by_task
 from levelhead.report.reading import Run
 from levelhead.report.series import series, smooth, thin
 
@@ -20,7 +20,7 @@ def charts(run: Run) -> list[Chart]:
 def _top_share(run: Run) -> Chart | None:
     """One answer to everything, beside how alike perfect answers to the same prompts are."""
     hint = "Share of prompts whose most common answer is the batch's. Near 1, one answer is given to everything."
-    chart = by_task(run, metric.TOP_SHARE, "One answer to all prompts", hint, axis={"tickformat": ".0%"})
+    chart = by_task(run, metric.TOP_SHARE, "One answer to all prompts", hint, axis={**SHARE, "tickformat": ".0%"})
     if chart is None:
         return None
     rows = run.lines("grpo")

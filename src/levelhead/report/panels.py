@@ -22,7 +22,7 @@ from levelhead.report.charts import (
 from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
 from levelhead.report.series import Series, names_under, number, on_steps, series, smooth, thin
 
-SHARE = {"tickformat": ".1~%", "rangemode": "tozero"}
+SHARE = {"tickformat": ".1~%", "rangemode": "tozero", "minallowed": 0, "maxallowed": 1}
 """Axis of a share between 0 and 1."""
 
 
@@ -155,9 +155,8 @@ def truncation(run: Run) -> Chart | None:
 def validity(run: Run) -> Chart | None:
     """Completions that parsed, by task."""
     hint = "Share of completions that the task could read."
-    return by_task(
-        run, metric.VALIDITY_BY_TASK, "Valid answers", hint, axis={"tickformat": ".0%", "rangemode": "nonnegative"}
-    )
+    axis = {**SHARE, "tickformat": ".0%", "rangemode": "nonnegative"}
+    return by_task(run, metric.VALIDITY_BY_TASK, "Valid answers", hint, axis=axis)
 
 
 def clipping(run: Run) -> Chart | None:
@@ -169,7 +168,7 @@ def clipping(run: Run) -> Chart | None:
         (series(rows, metric.CLIP_HIGH), "above", "$task-1"),
     ]
     hint = "Share of tokens whose probability ratio left the trust region. Zero with one update a batch."
-    return _curves("clipping", "Clipped tokens", hint, curves, axis={"tickformat": ".1~%", "rangemode": "tozero"})
+    return _curves("clipping", "Clipped tokens", hint, curves, axis=SHARE)
 
 
 def gradient(run: Run) -> Chart | None:

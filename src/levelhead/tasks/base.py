@@ -53,6 +53,17 @@ class Episode(Protocol):
         ...
 
 
+@runtime_checkable
+class SeesTokens(Protocol):
+    """An episode that is shown the tokens of each turn before it acts on their text.
+
+    Attributes:
+        completion_ids: Of the turn that is acted on next.
+    """
+
+    completion_ids: tuple[int, ...]
+
+
 class EpisodeLostError(Exception):
     """The environment broke under an episode: through no fault of the policy, and without a score.
 

@@ -13,7 +13,7 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt, Rollout, Score
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Completion, Generator, Remote, Request
-from levelhead.tasks.base import Answer, Episode, EpisodeLostError, SingleTurnTask, Task, has_one_turn
+from levelhead.tasks.base import Answer, Episode, EpisodeLostError, SeesTokens, SingleTurnTask, Task, has_one_turn
 from levelhead.tasks.metering import JudgeUse, RewardTally
 from levelhead.text.codec import Codec
 from levelhead.training.answers import answer_metrics
@@ -271,6 +271,8 @@ class Collector:
                 with clock:
                     completion = await self._generator.generate(Request(context, 0, controls, seed, rolling.place))
                 rolling.completions.append(completion)
+                if isinstance(rolling.episode, SeesTokens):
+                    rolling.episode.completion_ids = completion.turn.completion_ids
                 step = await rolling.episode.act(self._codec.decode(completion.turn.completion_ids, context.chat))
                 rolling.rewards.append(step.reward)
             except EpisodeLostError:

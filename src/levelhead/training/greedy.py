@@ -51,7 +51,7 @@ def write_greedy_answers(recipe: Recipe, checkpoint: Path | None, out: Path, ite
             for prompts in _batches(_prompts(task, recipe, items), recipe.eval.batch_size):
                 drawn = collector.run(prompts, 1, greedy, derive(recipe.seed, "greedy", task.name))
                 for group in drawn.groups:
-                    answers |= {text_of(group.prompt): rollout.text[0] for rollout in group.rollouts}
+                    answers |= {text_of(group.prompt): rollout.text[-1] for rollout in group.rollouts}
     finally:
         loop.run(generator.close())
         loop.close()

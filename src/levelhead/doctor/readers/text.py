@@ -140,15 +140,15 @@ class TextReader:
         if "┃" in text:
             text = text.replace("┃", "│")
         # Inside a table or a dict only what began behind a prefix is taken from behind one: a cell may look like it.
-        inside = (self._table, self._sideways, self._long, self._sequences, self._dicts)
-        if self._stripped or not any(part.open for part in inside):
+        if self._stripped or not (
+            self._table.open or self._sideways.open or self._long.open or self._sequences.open or self._dicts.open
+        ):
             bare = strip(text)
             self._stripped, text = bare is not text, bare
             if not text:
                 return
-        for shape in _SHAPES:
-            rows = shape(self, text)
-            if rows is not None:
+        for mark, shape in _SHAPES:
+            if mark in text and (rows := shape(self, text)) is not None:
                 yield from rows
                 return
 
@@ -179,7 +179,7 @@ class TextReader:
         return [*self._sequences.finish(), *self._piece(text)]
 
     def _latex(self, text: str) -> list[Row] | None:
-        end = _END_OF_LATEX.search(text) if "&" in text and "\\" in text else None
+        end = _END_OF_LATEX.search(text) if "&" in text else None
         if end:
             return list(self._piece(_COMMAND.sub(r"\1", text[: end.start()].strip()).replace("\\", "")))
         return [] if text.startswith("\\") and self._table.open else None
@@ -192,8 +192,6 @@ class TextReader:
 
     def _progress_bar(self, text: str) -> list[Row] | None:
         """Numbers behind a progress bar: a trainer's only log, or a rounded copy of the rows it prints beside it."""
-        if "%|" not in text:
-            return None
         if bars := shapes.BAR.findall(text):
             self._steps.bar = float(bars[-1][0])
         if "{" in text or self._dicts.open or "step:" in text:
@@ -251,14 +249,14 @@ class TextReader:
         return self._end_of_block() if split and self._table.header(text) else None
 
     def _dashed(self, text: str) -> list[Row] | None:
-        pairs = shapes.dashed_pairs(text) if "step:" in text else None
+        pairs = shapes.dashed_pairs(text)
         if pairs is None:
             return None
         row = self._translator.row(pairs, self._number)
         return [*self._end_of_block(), row] if row else []
 
     def _piped(self, text: str) -> list[Row] | None:
-        pairs = shapes.piped_pairs(text) if "|" in text else None
+        pairs = shapes.piped_pairs(text)
         row = self._translator.row(pairs, self._number) if pairs else None
         return [*self._end_of_block(), self._steps.place(row)] if row else None
 
@@ -312,19 +310,20 @@ class TextReader:
         return rows
 
 
-_SHAPES: tuple[Callable[[TextReader, str], list[Row] | None], ...] = (
-    TextReader._sideways_rows,
-    TextReader._listed_rows,
-    TextReader._latex,
-    TextReader._markup,
-    TextReader._progress_bar,
-    TextReader._dictionary,
-    TextReader._table_row,
-    TextReader._sideways_head,
-    TextReader._no_signal,
-    TextReader._dashed,
-    TextReader._table_head,
-    TextReader._piped,
-    TextReader._loose,
+_SHAPES: tuple[tuple[str, Callable[[TextReader, str], list[Row] | None]], ...] = (
+    ("", TextReader._sideways_rows),
+    ("", TextReader._listed_rows),
+    ("\\", TextReader._latex),
+    ("<", TextReader._markup),
+    ("%|", TextReader._progress_bar),
+    ("", TextReader._dictionary),
+    ("", TextReader._table_row),
+    ("", TextReader._sideways_head),
+    ("", TextReader._no_signal),
+    ("step:", TextReader._dashed),
+    ("", TextReader._table_head),
+    ("|", TextReader._piped),
+    ("", TextReader._loose),
 )
-"""The shapes of a line, in the order in which it is offered to them: what is open first, then the strictest."""
+"""The shapes of a line, each behind a mark that a line of it holds, in the order in which it is offered to them: what
+is open first, then the strictest."""

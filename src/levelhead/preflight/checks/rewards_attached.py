@@ -73,13 +73,13 @@ class RewardsAttached(Check):
             return self.ok(self.nothing, name)
 
         def again(order: Sequence[int]) -> dict[int, float]:
-            answers = [Answer(pairs[i][0], pairs[i][1].text[0], pairs[i][1].turns[0].completion_ids) for i in order]
+            answers = [Answer(pairs[i][0], pairs[i][1].text[-1], pairs[i][1].turns[-1].completion_ids) for i in order]
             scores = context.loop.run(task.rewarded(answers))
             return {i: total_of(score) for i, score in zip(order, scores, strict=True)}
 
         count = len(pairs)
         read = context.codec.decode
-        foreign = [r.text[0] for p, r in pairs if read(r.turns[0].completion_ids, p.chat) != r.text[0]]
+        foreign = [r.text[-1] for p, r in pairs if read(r.turns[-1].completion_ids, p.chat) != r.text[-1]]
         if foreign:
             return self.fail(self.foreign, name, off=len(foreign), count=count, text=foreign[0][:60])
         forward, backward = again(range(count)), again(range(count - 1, -1, -1))

@@ -24,6 +24,7 @@ class ToolEpisode:
     def __init__(self, task: SingleTurnTask, tools: Toolbox, prompt: Prompt) -> None:
         self._task, self._tools, self._prompt = task, tools, prompt
         self._messages: list[Message] = list(prompt.messages)
+        self.completion_ids: tuple[int, ...] = ()
         self._turns = self._calls = self._failed = 0
 
     async def observe(self) -> list[Message]:
@@ -58,6 +59,6 @@ class ToolEpisode:
         return Step(done=False) if room else await self._score(text)
 
     async def _score(self, text: str) -> Step:
-        (score,) = await self._task.rewarded([Answer(self._prompt, text)])
+        (score,) = await self._task.rewarded([Answer(self._prompt, text, self.completion_ids)])
         counts = {"turns": self._turns, "calls": self._calls, "failed_calls": self._failed}
         return Step(True, None if score is None else replace(score, info={**score.info, **counts}))
