@@ -132,6 +132,14 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
     assert metrics(resumed.folder) == metrics(wanted.folder)
     assert same_weights(resumed.model, wanted.model)
     assert resumed.summary["tasks"] == wanted.summary["tasks"]
+    assert counted(resumed.folder) == counted(wanted.folder)
+
+
+def counted(folder: Path) -> dict[str, Any]:
+    """Return the counters of the queue of groups in the newest checkpoint."""
+    newest = step_folders(folder / "checkpoints")[-1]
+    state = torch.load(newest / TRAINING, weights_only=True)["trainer"]["batches"]
+    return {name: state[name] for name in ("begun", "planned", "starts")}
 
 
 def in_the_old_layout(folder: Path) -> None:

@@ -127,17 +127,23 @@ class GroupQueue:
         """Restore :meth:`state_dict`; groups are sampled when the next step asks for them."""
         if not self._most:  # whatever was on its way is sampled again, from the same prompts
             self._line = []
+            if "begun" in state and not state["groups"]:
+                self._count(state)
             if position := (state.get("takes") or [state])[0].get("stream"):
                 self._stream.load_state_dict(position)
             return
         if "groups" not in state:
             self._take_up(state)
             return
-        self._begun, self._planned = int(state["begun"]), int(state["planned"])
-        self._starts = {int(step): int(version) for step, version in state["starts"]}
+        self._count(state)
         restore = self._copies.restored if self._copies.reproducible else None
         self._line = read_line(state, self._stream, self._controls, restore)
         self._stream.load_state_dict(state["stream"])
+
+    def _count(self, state: Mapping[str, Any]) -> None:
+        """Go on counting groups, batches and the steps' weights where a state left off."""
+        self._begun, self._planned = int(state["begun"]), int(state["planned"])
+        self._starts = {int(step): int(version) for step, version in state["starts"]}
 
     def _take_up(self, state: Mapping[str, Any]) -> None:
         """Take up the batch on its way that a checkpoint of before there was one queue holds of ``grpo.async: 1``."""
