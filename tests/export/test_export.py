@@ -223,7 +223,7 @@ class Hub:
         self.calls.append(("create", {"name": name, **options}))
         return huggingface_hub.RepoUrl(f"https://huggingface.co/me/{name}")
 
-    def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> None:
+    def upload_folder(self, *, repo_id: str, folder_path: str, revision: str | None, commit_message: str) -> None:
         self.calls.append(("upload", {"repo_id": repo_id}))
         self.files = sorted(path.name for path in Path(folder_path).iterdir())
 
@@ -232,7 +232,7 @@ def test_a_push_makes_the_repository_and_uploads_the_folder(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = Hub()
-    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: hub)
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda token: hub)
     arguments = [
         "export",
         str(runs["whole"]),
@@ -260,7 +260,7 @@ def test_a_hub_that_refuses_leaves_the_export_and_says_how_to_go_on(
 
     hub = Hub()
     monkeypatch.setattr(hub, "create_repo", refuse)
-    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: hub)
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda token: hub)
     arguments = ["export", str(runs["whole"]), "--out", str(tmp_path / "out"), "--push", "letters"]
     error = CliRunner().invoke(cli.app, arguments).exception
     assert "--push letters: 401 Unauthorized" in str(error)

@@ -40,15 +40,15 @@ def texts_of(right: Any) -> list[str]:
 '''
 _BODIES: dict[Kind, tuple[str, str]] = {
     "number": (
-        "\nimport re",
+        "\nimport re\nfrom decimal import Decimal",
         '''
 NUMBER = re.compile(r"-?\\d[\\d,]*(?:\\.\\d+)?")
 
 
-def last_number(text: str) -> float | None:
+def last_number(text: str) -> Decimal | None:
     """The last number in a text; None where there is none."""
     found = NUMBER.findall(text)
-    return float(found[-1].replace(",", "")) if found else None
+    return Decimal(found[-1].replace(",", "")) if found else None
 
 
 def right_number(completions: list[Any], {answer}: list[Any], **columns: Any) -> list[float]:

@@ -23,6 +23,7 @@ from levelhead.scaffold.rewards import NAMES, SYSTEM, reward_file, test_file
 from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.sources import load_table
 from levelhead.tasks.splits import split_by_group
+from levelhead.terminal import counted
 
 LOOKED_AT = 200
 """Rows whose prompts and answers are measured."""
@@ -185,7 +186,7 @@ def _recipe(
     prompts = f"the longest prompt takes {facts.longest_prompt:,}{context} tokens" if facts.longest_prompt else ""
     path = f"{(options.folder / options.name).as_posix()}.yaml"
     right = f"    oracle: {_scalar(section.oracle)}            # the right answer: the check scores it"
-    overlong = f"    overlong: drop           # {facts.overlong:,} prompts have no room in the context"
+    overlong = f"    overlong: drop           # {counted(facts.overlong, 'prompt')} without room in the context"
     lines = [
         f"# Written by levelhead init: `levelhead check {path}` proves that it fits together,",
         f"# `levelhead train {path}` trains. Keys that are left out have sensible values.",
