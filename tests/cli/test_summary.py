@@ -177,19 +177,13 @@ def test_the_tables_of_an_evaluation_are_chinese(
 
 
 def test_what_was_seen_in_a_run_is_told_in_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spike = {"step": 4, "code": "gradient-spike", "severity": "warning", "message": "no gradient for 8 steps"}
-    stop = {
-        "step": 9,
-        "code": "deadlock",
-        "severity": "critical",
-        "message": "no gradient for 8 steps",
-        "action": "stop",
-    }
+    words = {"message": "no gradient for 8 steps", "message_zh": "连续 8 步没有梯度"}
+    spike = {"step": 4, "code": "gradient-spike", "severity": "warning", **words}
+    stop = {"step": 9, "code": "deadlock", "severity": "critical", "action": "stop", **words}
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in (spike, spike, stop)))
     show_events(tmp_path / "events.jsonl", "zh")
     told = capsys.readouterr().err
     assert "严重 deadlock\uff0c一次\uff0c第 9 步" in told
     assert "警告 gradient-spike\uff0c2 次\uff0c第 4 步" in told
     assert "连续 8 步没有梯度" in told
-    assert "建议修改\uff1agrpo." in told
     assert why_stopped(tmp_path / "events.jsonl", "zh").startswith("在第 9 步因 deadlock 停止\uff1b详见 ")
