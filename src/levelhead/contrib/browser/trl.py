@@ -1,14 +1,16 @@
 """The browser task in TRL's ``GRPOTrainer``, as ``environment_factory``; TRL itself is not imported.
 
-from levelhead.integrations.trl import BrowserEnvironments, browser_reward
+A script with it:
 
-environments = BrowserEnvironments(tasks=["click-test", "enter-text"], pages=32)
-trainer = GRPOTrainer(
-model, reward_funcs=[browser_reward], environment_factory=environments,
-train_dataset=Dataset.from_list(environments.rows("train", seed=0, count=1000)), args=...,
-)
-trainer.train()
-environments.close()
+    from levelhead.integrations.trl import BrowserEnvironments, browser_reward
+
+    environments = BrowserEnvironments(tasks=["click-test", "enter-text"], pages=32)
+    trainer = GRPOTrainer(
+        model, reward_funcs=[browser_reward], environment_factory=environments,
+        train_dataset=Dataset.from_list(environments.rows("train", seed=0, count=1000)), args=...,
+    )
+    trainer.train()
+    environments.close()
 """
 
 from __future__ import annotations

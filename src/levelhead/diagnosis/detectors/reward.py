@@ -68,7 +68,7 @@ class DeadGroups(Tuned):
             case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
         failed = view.series(metric.ALL_FAILED)
         if len(failed):
-            late = stats.mean(failed.values[-stats.edge(len(failed)) :])
+            late = stats.mean(failed.values[-max(stats.edge(len(failed)), self.GROUPS_FAILED_ROWS) :])
             case.add(
                 self.GROUPS_FAILED_WEIGHT * stats.ramp(late, *self.GROUPS_FAILED_RANGE), "groups-failed", share=late
             )

@@ -39,8 +39,7 @@ class HeldOut(Check):
         "space and order of options (where the answers are the same), with numbers masked (where rows are no "
         "templates), and by the five-word runs that are rare in the data.",
         "比较所有训练题与留出题的消息；并在 20,000 和 1,000 行内去掉大小写、空白和选项顺序再比（答案相同时），遮住数字"
-        "再比"
-        "（数据不是模板时），以及比较数据中少见的五词片段。",
+        "再比（数据不是模板时），以及比较数据中少见的五词片段。",
     )
     cannot = Message(
         "It sees words, not meaning: a translated or wholly rephrased item is not seen. Items of one template that "

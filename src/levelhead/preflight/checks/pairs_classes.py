@@ -63,9 +63,8 @@ class PairsClasses(Check):
     out_of_step = Message(
         "the {kinds} kinds of answers go with the prompts {lag:+d} rows away ({shifted:.1f} deviations above chance) "
         "and not with their own ({own:.1f}): rows are out of step",
-        "{kinds} 种答案与 {lag:+d} 行处的题目相配（高于随机 {shifted:.1f} 个标准差），与自己的题不相配（{own:.1f}）：数"
-        "据"
-        "行错位",
+        "{kinds} 种答案与 {lag:+d} 行处的题目相配（高于随机 {shifted:.1f} 个标准差），与自己的题不相配"
+        "（{own:.1f}）：数据行错位",
         fix=Fix(
             "sort or join prompts and answers by key, and drop no line of one file alone",
             "按键对齐或合并题目与答案，不要只删其中一个文件的行",

@@ -38,9 +38,8 @@ class RewardsCheap(Check):
         "Takes the perfect answers of 256 rows apart and scores gibberish, empty and boxed nonsense, the prompt, other "
         "rows' answers, lists of options, parts, longer words and repetitions beside them, each row by itself. Without "
         "an oracle a column that scores like one stands in.",
-        "拆开 256 行的标准答案，逐行给胡乱的文字、空回答、空答案框、题目本身、别行的答案、选项罗列、截取、更长的词和重"
-        "复"
-        "打分。没有 oracle 时用得分像标准答案的列代替。",
+        "拆开 256 行的标准答案，逐行给胡乱的文字、空回答、空答案框、题目本身、别行的答案、选项罗列、截取、更长的词"
+        "和重复打分。没有 oracle 时用得分像标准答案的列代替。",
     )
     cannot = Message(
         "It tries texts that can be made without a model. What the policy itself finds is looked at by the last "

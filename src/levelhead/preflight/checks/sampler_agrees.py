@@ -49,11 +49,10 @@ class SamplerAgrees(Check):
     )
     padding = Message(
         "the sampler reads prompts that are shorter than the longest of their batch otherwise than the model "
-        "({mean:.3g} "
-        "nats apart on average), and the longest as it does: positions or attention count the padding",
-        "比同批最长的提示词短的，采样端读得与模型不同（平均相差 {mean:.3g} nat），最长的则相同：位置或注意力把填充也算"
-        "进"
-        "去了",
+        ""
+        "({mean:.3g} nats apart on average), and the longest as it does: positions or attention count the padding",
+        "比同批最长的提示词短的，采样端读得与模型不同（平均相差 {mean:.3g} nat），最长的则相同："
+        "位置或注意力把填充也算进去了",
         fix=_fix,
     )
     temperature = Message(
