@@ -17,7 +17,8 @@ OTHER_THINGS = {
     ("doctor/trust.py", "eval/"),  # how columns of any trainer's log may begin
     ("doctor/trust.py", "rewards/"),
     ("training/coefficients.py", "kl/{task}"),  # a controller's key in a checkpoint
-    ("integrations/trl/settings.py", "entropy_coef"),  # an argument of TRL's
+    ("integrations/trl/sections.py", "entropy_coef"),  # an argument of TRL's
+    ("integrations/trl/observer.py", "eval/"),  # what TRL writes as eval_
     ("tasks/judges/member.py", "judge/{question.id}/{attempt}"),  # what a call's random numbers are derived from
 }
 SINGLE = {metric.name for metric in METRICS if not isinstance(metric, Family)}

@@ -37,7 +37,9 @@ GROUP_BASELINE = [
     "pass_at_k",
     "pkpo",
 ]
-EPS = {name for name in advantages.names() if name not in {"dr_grpo", "rloo", "opo", "pkpo"}}
+NOT_DIVIDED = {"dr_grpo", "rloo", "opo", "pkpo", "return_to_go", "loo_gae"}
+"""Estimators that divide by no standard deviation."""
+EPS = set(advantages.names()) - NOT_DIVIDED
 
 
 def extras(name, groups, k, make=np.asarray, seed=0):
@@ -49,6 +51,10 @@ def extras(name, groups, k, make=np.asarray, seed=0):
         "lengths_gk": lambda: make(rng.integers(1, 50, (groups, k)).astype(float).tolist()),
         "entropies_gkt": lambda: make(rng.random((groups, k, 6)).tolist()),
         "mask_gkt": lambda: make(mask.tolist()),
+        # Episodes of one turn, of which nothing is paid on the way.
+        "turn_rewards_gkn": lambda: make(np.zeros((groups, k, 1)).tolist()),
+        "turns_gkn": lambda: make(np.ones((groups, k, 1)).tolist()),
+        "states_gkn": lambda: make(np.zeros((groups, k, 1)).tolist()),
         "features": lambda: {f: make(rng.random((groups, k)).tolist()) for f in advantages.STRUCTURE_WEIGHTS},
     }
     options = {"k": min(4, k - 1)} if name == "pass_at_k" else {"k": min(4, k)} if name == "pkpo" else {}

@@ -12,11 +12,12 @@ import pytest
 
 import strata_summary
 from levelhead.diagnosis.verdict import judge
-from levelhead.report.language import Translator, in_chinese, own_words, translated
+from levelhead.report.language import Translator, own_words, translated
 from levelhead.report.page import PANELS, render, write
 from levelhead.report.reading import Run, read_run
 from synthetic_run import EVIL, write_run
 
+in_chinese = Translator("zh").text
 CHINESE = re.compile("[\u4e00-\u9fff]")
 VERBATIM = re.compile(r"<(pre|code|style)\b.*?</\1>|<script>.*?</script>", re.DOTALL)
 LATIN = re.compile(r"[A-Za-z][A-Za-z]+")

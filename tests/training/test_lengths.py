@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import small_run
-from levelhead.diagnosis.chinese import IDEOGRAPH, said
+from levelhead.diagnosis.chinese import IDEOGRAPH
 from levelhead.errors import InputError
 from levelhead.recipe import validate
 from levelhead.training.prepare import Setup, describe, prepare
@@ -50,7 +50,7 @@ def test_it_is_left_out_and_counted(tmp_path: Path) -> None:
     assert (counts.train + counts.eval, counts.prompts) == (2, 20)
     (event,) = made.events()
     assert (event.code, event.evidence["prompts"]) == ("overlong-prompts", 20)
-    assert IDEOGRAPH.search(said(event.message))
+    assert IDEOGRAPH.search(str(event.to_json()["message_zh"]))
     assert "2 of 20 prompts" in describe(made)["overlong"]["function"]
 
 

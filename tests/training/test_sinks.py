@@ -123,7 +123,7 @@ def test_slow_steps_have_a_line_each_half_minute_and_evaluations_one_of_their_ow
     bar = log.progress("grpo", 0, 60, ["one"])
     for step in range(1, 10):
         clock[0] += 12
-        bar.write(record(step), 0)
+        bar.write(record(step))
     log.scoring(64)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[1] for line in lines[:-1]] == ["1/60", "3/60", "6/60", "9/60"]
@@ -142,7 +142,7 @@ def test_in_a_notebook_one_output_is_drawn_anew_and_escaped(
     monkeypatch.setattr(notebook, "handle", Cell)
     log = EventLog(RunDir(tmp_path), console=Console(file=io.StringIO()))
     bar = log.progress("grpo", 0, 4, ["<b>one"])
-    bar.write(StepRecord(1, "grpo", {"reward": 0.5, "reward/<b>one": 0.5}), 0)
+    bar.write(StepRecord(1, "grpo", {"reward": 0.5, "reward/<b>one": 0.5}))
     assert capsys.readouterr().err == ""
     html = outputs[0]._repr_html_()
     assert '<progress value="1" max="4"></progress> 1/4' in html

@@ -72,6 +72,7 @@ class RewardTrend:
     _RISEN = (0.1, 0.3)  # strength of a rise that holds
     _KEPT = (0.4, 0.2)  # share of the gain that was given back
     _SLIPPED = (0.15, 0.3)  # share of the maximum that was lost
+    _BEGIN = 0.25  # share of the rows that the second half is compared with
     _HALF_ROWS = 12  # rows before halves are compared
     _HALF_SURE = (1.5, 3.0)  # standard errors by which they differ
     _HALF_MATTERS = (0.2, 0.6)  # gain as a share of the level, or of the spread of rewards within groups
@@ -196,7 +197,7 @@ class RewardTrend:
         n = len(values)
         if n < self._HALF_ROWS:
             return 0.0
-        begin, rest = values[: n // 4], values[n // 2 :]
+        begin, rest = values[: int(self._BEGIN * n)], values[n // 2 :]
         error = stats.noise(values) * math.sqrt(1 / len(begin) + 1 / len(rest))
         gain = stats.mean(rest) - stats.mean(begin)
         matters = stats.ramp(gain / max(abs(stats.mean(begin)), self.reward.scale), *self._HALF_MATTERS)

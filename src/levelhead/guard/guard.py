@@ -357,7 +357,7 @@ class LiveGuard:
             "calm": self._calm,
             "later": self._later,
             "told": self._told,
-            "seen": self._seen,
+            **({"seen": self._seen} if self._seen else {}),  # checkpoints of before have none
             "next_look": self._next_look,
             "invariants": self._invariants.state_dict(),
             "reading": self._reading.state_dict(),

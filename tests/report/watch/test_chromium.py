@@ -173,7 +173,8 @@ def test_no_word_of_the_live_page_stays_english(tmp_path: Path) -> None:
     folder = write_special(tmp_path / "run")
     event = {"step": 12, "code": "gradient-spike", "severity": "critical", "action": "skip"}
     message = "the gradient's norm is 9.1, 12 times the usual; the update was skipped"
-    (folder / "events.jsonl").write_text(json.dumps({**event, "message": message}) + "\n")
+    chinese = "梯度范数为 9.1，是平时的 12 倍；已跳过这次更新"
+    (folder / "events.jsonl").write_text(json.dumps({**event, "message": message, "message_zh": chinese}) + "\n")
     # What quotes a run (its texts, codes, numbers by name, recipe) is left out; so are its curves' names.
     quotes = (
         "pre, code, script, style, noscript, .text, .name, .legend, .plot, option, datalist, table, .num, .row p.muted"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from levelhead.training.task_weights import check_task_weights, facts_of
 from pydantic import TypeAdapter
 
 from judge_hosts import Hosts, even_answers, grades
@@ -18,6 +17,7 @@ from levelhead.errors import InputError
 from levelhead.objective.task_weights import InverseLoss
 from levelhead.recipe.load import validate
 from levelhead.recipe.tasks import Math, TaskRecipe
+from levelhead.training.coefficients import check_task_weights, facts_of
 from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.registry import make_task
 from levelhead.training.advantages import declared_rewards
