@@ -18,6 +18,8 @@ from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import name_of
 from levelhead.training.run import Run
+from levelhead.training.signs import SignAudits
+from levelhead.training.step_result import Update
 from levelhead.training.update_metrics import REFERENCE_GAP
 from oracle.batch_advantages import BATCH, BatchAdvantages
 from oracle.stepping import Stepping
@@ -40,6 +42,7 @@ class Watched:
         self._strengths: dict[str, float] = {}
         self._merged = MergeReport("sum")
         self._totals: dict[str, float] = {}
+        self._trainer: Any = None
 
     @property
     def codes(self) -> set[str]:
@@ -56,7 +59,9 @@ class Watched:
             patch.object(AdvantageEstimator, "assign", self._around(AdvantageEstimator.assign, self._assign)),
             patch.object(module, "make_batch", self._around(module.make_batch, self._make)),
             patch.object(module, "deal_minibatches", self._around(module.deal_minibatches, self._deal)),
-            patch.object(GrpoTrainer, "_gradient", self._around(GrpoTrainer._gradient, self._numbers)),
+            patch.object(GrpoTrainer, "_gradient", self._around(GrpoTrainer._gradient, self._made)),
+            # Numbers are complete once the update has been audited; the guard, which comes after, may change them.
+            patch.object(SignAudits, "before", self._around(SignAudits.before, self._numbers)),
             patch.object(module, "summarise", self._around(module.summarise, self._sums)),
             patch.object(Auditor, "finish", self._finish(Auditor.finish)),
             patch.object(GradientMerger, "finish", self._around(GradientMerger.finish, self._merge)),
@@ -128,11 +133,12 @@ class Watched:
 
         return finish
 
-    def _numbers(self, result: Any, trainer: GrpoTrainer, *_: Any) -> None:
+    def _made(self, _: Any, trainer: GrpoTrainer, *__: Any) -> None:
+        self._trainer = trainer
+
+    def _numbers(self, _: Any, __: SignAudits, update: Update) -> None:
         assert self.recipe.grpo is not None
-        update, plan = result, result.plan
-        if not plan.samples:
-            return
+        trainer, plan = self._trainer, update.plan
         coefficients, grpo = trainer.objective.coefficients, self.recipe.grpo
         norm = update.values[metric.GRAD_NORM]
         sums, strengths = self._totals, self._strengths
