@@ -17,10 +17,10 @@ from levelhead.errors import InputError
 from levelhead.objective.task_weights import InverseLoss
 from levelhead.recipe.load import validate
 from levelhead.recipe.tasks import Math, TaskRecipe
-from levelhead.training.coefficients import check_task_weights, facts_of
 from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.registry import make_task
 from levelhead.training.advantages import declared_rewards
+from levelhead.training.coefficients import check_task_weights, facts_of
 
 GRADER = "def grade(question, answer, reference):\n    return 0.4\n"
 REWARDS = "def right(prompts, completions, completion_ids, **columns):\n    return [1.0 for _ in completions]\n"
