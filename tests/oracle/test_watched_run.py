@@ -61,6 +61,10 @@ def test_a_run_is_what_the_papers_make_of_it(name: str, tmp_path: Path) -> None:
     result = watched(tmp_path, **SOUND[name])
     assert result.violations == []
     assert result.updates > 4
+    assert result.looks["batch"] > 2
+    assert result.looks["update"] > 2
+    # Muon's audit has no slopes, by which the oracle tells it from a rehearsal.
+    assert result.looks["audit"] >= (0 if name.startswith("Muon") else 1)
 
 
 def reference_at_another_temperature(patch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +35,8 @@ class Watched:
         self.recipe = recipe
         self.violations: list[Violation] = []
         self.updates = 0
+        self.looks: Counter[str] = Counter()
+        """How often each kind of look had something to look at."""
         self._stepping: dict[int, Stepping] = {}
         self._bounds: dict[int, float] = {}
         self._assigned: Any = None
@@ -115,6 +118,7 @@ class Watched:
         shaping = {name_of(section): section.shaping for section in self.recipe.tasks}
         groups, batch = self._batch
         made = BatchAdvantages(self.recipe.grpo, shaping, groups, self._assigned, batch, minibatches)
+        self.looks["batch"] += 1
         for identity in BATCH:
             self.violations += identity(made)
 
@@ -142,6 +146,8 @@ class Watched:
         coefficients, grpo = trainer.objective.coefficients, self.recipe.grpo
         norm = update.values[metric.GRAD_NORM]
         sums, strengths = self._totals, self._strengths
+        self.looks["update"] += 1
+        self.looks["audit"] += bool(strengths) and any(name.startswith("audit/") for name in update.values)
         self._strengths = {}
         gaps = {task: sums[key] for task in plan.shares if (key := REFERENCE_GAP.format(task=task)) in sums}
         numbers = Numbers(
