@@ -23,6 +23,9 @@ from levelhead.training.plan import Plan, plan_update
 from levelhead.training.terms import TermConfig, build_terms, make_term_batch
 from levelhead.training.update_metrics import ROUNDING, Statistic, UpdateMetrics
 
+LOGITS = 20.0
+"""Size of a pretrained model's largest logits: in bfloat16 each is rounded by up to 0.06 there (SmolLM2-135M)."""
+
 
 class Objective:
     """What GRPO maximises: for each task the policy surrogate, minus the KL penalty, plus the entropy bonus.
@@ -96,7 +99,7 @@ class Objective:
         batch = make_term_batch(samples, mask_nt, logp_nt, entropy_nt, reference, plan, self.config)
         terms, statistics = build_terms(batch, self._term_config(task, plan))
         if plan.on_policy and not plan.behind:
-            statistics.append(Statistic(ROUNDING, tolerance(policy).mean, "max"))
+            statistics.append(Statistic(ROUNDING, tolerance(policy, LOGITS).mean, "max"))
         if metrics is not None:
             metrics.add(torch.isfinite(stats.logp.detach()).all().to(stats.logp.dtype), statistics)
         return terms
