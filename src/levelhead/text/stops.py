@@ -83,7 +83,7 @@ def end_of_turn_ids(tokenizer: PreTrainedTokenizerBase, template: ChatTemplate) 
     stand between a thought and its answer (harmony's ``<|end|>``) end no turn where another one does.
     """
     added = {token: int(index) for token, index in tokenizer.get_added_vocab().items()}
-    thinking = _try_render(template, [_QUESTION, _ANSWER | dict.fromkeys(REASONING_FIELDS, "Thought")])
+    thinking = _try_render(template, [_QUESTION, {**_ANSWER, **dict.fromkeys(REASONING_FIELDS, "Thought")}])
     between = thinking.partition("Thought")[2].rpartition("Answer")[0]
     inner = {token for token in added if token in between}
     ids: dict[int, None] = {}
