@@ -29,7 +29,8 @@ class Vocabulary(Check):
     )
     fits = Message("{size} ids fit {rows} embedding rows", "{size} 个 id，嵌入有 {rows} 行")
     too_large = Message(
-        "the tokenizer has ids up to {highest}, and the model's embedding only {rows} rows: nothing else can be checked",
+        "the tokenizer has ids up to {highest}, and the model's embedding only {rows} rows: nothing else can be "
+        "checked",
         "分词器的 id 最大到 {highest}，而模型的嵌入只有 {rows} 行：其余无从检查",
         fix=Fix(
             "use the model's own tokenizer, or resize the embedding and save the model before training",
