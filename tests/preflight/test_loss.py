@@ -6,8 +6,8 @@ import torch
 
 from faults.known import inject
 from levelhead.preflight import preflight
+from levelhead.preflight.check import Outcome
 from levelhead.preflight.context import PreflightContext
-from levelhead.preflight.result import Outcome
 from levelhead.preflight.trial import listening, uneven
 from preflight_setup import setup_of
 

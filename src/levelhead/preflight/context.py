@@ -138,7 +138,7 @@ class PreflightContext:
         self.unscorable: set[str] = set()
         """Tasks whose rewards fail on answers of known worth: other checks leave their scores alone."""
         self.verdicts: dict[str, list[Any]] = {}
-        """What judges made of answers of known worth, by task (:mod:`levelhead.preflight.judging`)."""
+        """What judges made of answers of known worth, by task (:mod:`levelhead.preflight.checks.judges`)."""
         self.collector().at_step(0, self.recipe.grpo.steps if self.recipe.grpo is not None else 0)
 
     @property

@@ -6,11 +6,14 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from levelhead.preflight.context import PreflightContext
 from levelhead.records import Prompt, Score
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, EpisodeLostError, SingleTurnTask, Task
+
+if TYPE_CHECKING:
+    from levelhead.preflight.context import PreflightContext
 
 PROMPTS = 16
 """Training prompts of a task whose answers are scored."""

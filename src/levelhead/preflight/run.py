@@ -8,11 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from levelhead.errors import InputError, RewardError
-from levelhead.preflight.check import NEEDS, Check, Need
+from levelhead.preflight.check import NEEDS, Broken, Check, Need, Outcome, Report
 from levelhead.preflight.checks import CHECKS
-from levelhead.preflight.checks.broken import Broken
 from levelhead.preflight.context import PreflightContext, untouched
-from levelhead.preflight.result import Outcome, Report
 from levelhead.training.prepare import Setup
 from levelhead.training.ranks import Ranks
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import levelhead.preflight.checks.grpo_learning_rate
-import levelhead.preflight.checks.sft_learning_rate
+import levelhead.preflight.checks.advice
 import levelhead.preflight.plan_entry
 from preflight.mutations.base import Mutation, patch
 
@@ -12,9 +11,9 @@ LORA = "model.lora.r=4"
 
 def _large(check: str, what: str, *settings: str) -> Mutation:
     """Settings of a model that is large enough for published ones to apply."""
-    grpo, sft = levelhead.preflight.checks.grpo_learning_rate, levelhead.preflight.checks.sft_learning_rate
-    change = patch(grpo if "grpo" in check else sft, "LARGE", lambda _: 0)
-    return Mutation(check, what, change, settings, status="warn")
+    return Mutation(
+        check, what, patch(levelhead.preflight.checks.advice, "LARGE", lambda _: 0), settings, status="warn"
+    )
 
 
 def _told(check: str, what: str, *settings: str) -> Mutation:

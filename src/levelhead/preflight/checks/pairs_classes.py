@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+import numpy as np
+
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.wording import asked
+from levelhead.records import Prompt
+from levelhead.tasks.base import SingleTurnTask
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.records import Prompt
-    from levelhead.tasks.base import SingleTurnTask
     from levelhead.training.fit import Floats
 
 ROWS = 512
@@ -48,8 +51,7 @@ class PairsClasses(Check):
         "Labels that were shuffled rather than shifted fit no order; nor do words tell where an answer takes reasoning "
         "(letters of options, true or false). After SFT the event learnt-by-heart asks again.",
         "被打乱（而非错开）的标签与任何顺序都不相配；需要推理的答案（选项字母、真假）从用词也看不出。监督微调之后，事"
-        "件 "
-        "learnt-by-heart 会再查一次。",
+        "件 learnt-by-heart 会再查一次。",
     )
     belong = Message(
         "prompts of the same of {kinds} kinds of answers share words ({own:.1f} deviations above chance)",
@@ -73,8 +75,6 @@ class PairsClasses(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task whose perfect answers are of few kinds."""
-        from levelhead.tasks.base import SingleTurnTask
-
         for name, task in context.setup.tasks.items():
             if isinstance(task, SingleTurnTask) and not task.demonstrates:
                 prompts, labels = _rows(task)
@@ -83,8 +83,6 @@ class PairsClasses(Check):
                     yield self._judged(name, prompts, labels)
 
     def _judged(self, name: str, prompts: Sequence[Prompt], labels: Sequence[str]) -> Outcome:
-        from levelhead.preflight.wording import asked
-
         alike_nn = _alikeness([asked(prompt) for prompt in prompts])
         kinds, half = len({*labels}), len(labels) // 2
         for part in (slice(None), slice(half), slice(half, None)):
@@ -101,8 +99,6 @@ class PairsClasses(Check):
 
 def _rows(task: SingleTurnTask) -> tuple[list[Prompt], list[str]]:
     """Return neighbouring training rows in the order of the data, and what their answers say."""
-    import itertools
-
     from levelhead.preflight.pairing import LOOKED_AT, natural
 
     some = sorted(itertools.islice(task.prompts("train", 0), LOOKED_AT), key=lambda prompt: natural(prompt.id))[:ROWS]
@@ -112,10 +108,6 @@ def _rows(task: SingleTurnTask) -> tuple[list[Prompt], list[str]]:
 
 def _alikeness(texts: Sequence[str]) -> Floats:
     """Return how alike texts are, (n, n): cosine of their words, which weigh by how rare they are, centred."""
-    import re
-
-    import numpy as np
-
     words = [{*re.findall(r"\w+", text.casefold())} for text in texts]
     vocabulary = {word: i for i, word in enumerate(sorted(set().union(*words)))}
     counts_nv = np.zeros((len(texts), len(vocabulary)))
@@ -131,8 +123,6 @@ def _alikeness(texts: Sequence[str]) -> Floats:
 
 def _deviations(alike_nn: Floats, labels: Sequence[str], lag: int) -> float:
     """Return by how many deviations texts with the same label some rows on are more alike than by chance."""
-    import numpy as np
-
     n = len(labels) - abs(lag)
     start = max(0, -lag)
     alike_nn = alike_nn[start : start + n, start : start + n]

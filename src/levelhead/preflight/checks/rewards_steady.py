@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from statistics import fmean, pvariance
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome, Status
+from levelhead.preflight.check import Check, Fix, Message, Outcome, Status
+from levelhead.preflight.known import KnownAnswers, known_answers, perfect_answers, play, same, scores_of, total_of
+from levelhead.records import Score
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.preflight.known import KnownAnswers
-    from levelhead.records import Score
     from levelhead.tasks.second_process import SecondProcess
-
 
 NOISE = 0.25
 """Share of the rewards' variance from which what should make no difference is a failure; less may be a judge's mood."""
@@ -30,8 +29,7 @@ class RewardsSteady(Check):
     proves = Message("A score depends on the answer alone.", "得分只取决于回答。")
     how = Message(
         "Scores the same answers again: after another call, with other global random numbers, at another time, in "
-        "another "
-        "order, in another batch and in another process.",
+        "another order, in another batch and in another process.",
         "给同样的回答再次打分：再次调用、换全局随机数、换时间、换顺序、换批、换进程。",
     )
     cannot = Message(
@@ -75,8 +73,7 @@ class RewardsSteady(Check):
     )
     shifted = Message(
         "in a batch {off} of {count} answers get their neighbour's score: {left_out} answers, such as {text!r}, are "
-        "left "
-        "out of the list of rewards, and all others move up or down",
+        "left out of the list of rewards, and all others move up or down",
         "一批中 {count} 个回答有 {off} 个得到了相邻回答的分：{left_out} 个回答（例如 {text!r}）没有进入奖励列表，其余的"
         "都移了位",
         fix=Fix(
@@ -95,17 +92,13 @@ class RewardsSteady(Check):
     replayed = Message("{count} episodes get the same reward again", "{count} 个回合重做时奖励相同")
     episode = Message(
         "{off} of {count} perfect episodes get another reward when they are played again with the same actions, "
-        "written as "
-        "tokens: {before:.4g}, then {after:.4g}",
+        "written as tokens: {before:.4g}, then {after:.4g}",
         "{count} 个标准回合中有 {off} 个以相同动作（写成 token）重做时奖励不同：先是 {before:.4g}，后是 {after:.4g}",
         fix=Fix("let an episode depend on its prompt's seed and its actions alone", "让回合只取决于题目的种子和动作"),
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task whose scores cost no calls elsewhere."""
-        import contextlib
-
-        from levelhead.preflight.known import known_answers
         from levelhead.tasks.second_process import second_process_of
         from levelhead.training.prepare import name_of
 
@@ -125,7 +118,6 @@ class RewardsSteady(Check):
         self, context: PreflightContext, name: str, probes: KnownAnswers, elsewhere: SecondProcess | None
     ) -> Outcome:
         from levelhead.preflight.circumstances import later_clock, other_random_numbers
-        from levelhead.preflight.known import scores_of
 
         answers = probes.answers
         base = scores_of(context, probes, answers)
@@ -157,8 +149,6 @@ class RewardsSteady(Check):
 
     def _of_episodes(self, context: PreflightContext, name: str) -> Outcome:
         """Play perfect episodes twice, the second time with answers that have been tokens in between."""
-        from levelhead.preflight.known import perfect_answers, play
-
         task, prompts = context.setup.tasks[name], context.prompts[name][:PLAYED]
 
         def tokens(text: str) -> str:
@@ -183,8 +173,6 @@ class RewardsSteady(Check):
 
 def _changed(before: Sequence[Score | None], after: Sequence[Score | None]) -> dict[str, float]:
     """Return how many scores changed, of how many, and an example; nothing where none did."""
-    from levelhead.preflight.known import same, total_of
-
     pairs = [(a, b) for a, b in zip(before, after, strict=True) if not same(a, b)]
     if not pairs:
         return {}
@@ -213,8 +201,6 @@ def _left_out(alone: Sequence[Score | None], batch: Sequence[Score | None]) -> l
 
 def _noise(before: Sequence[Score | None], after: Sequence[Score | None]) -> float:
     """Return the share of the variance of two readings of the same rewards that lies between the readings."""
-    from statistics import fmean, pvariance
-
     pairs = [(a.total, b.total) for a, b in zip(before, after, strict=True) if a is not None and b is not None]
     if not pairs or sum((a is None) != (b is None) for a, b in zip(before, after, strict=True)) > len(before) // 4:
         return 1.0 if _changed(before, after) else 0.0

@@ -1,17 +1,129 @@
-"""Nothing that is held out is trained on, in other words either."""
+"""Rows have ids of their own and room in the context, and enough of them are held out, none of which is trained on."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.diagnosis.verdict import FEW
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.wording import asked, common, numberless, plain, reordered, shingles
+from levelhead.tasks.base import SingleTurnTask, Task
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.tasks.base import Task
+
+
+class ItemIds(Check):
+    """Reads the ids of one epoch."""
+
+    name = "data/ids/TASK"
+    needs = "data"
+    proves = Message("Every training item has an id of its own.", "每道训练题都有唯一的编号。")
+    how = Message("Reads the ids of one epoch.", "读取一轮数据的编号。")
+    cannot = Message("It does not see two items with equal text and different ids.", "它看不出文本相同而编号不同的题。")
+    unique = Message("{items} training items have ids of their own", "{items} 道训练题各有编号")
+    repeated = Message(
+        "{count} of {items} training items have the id of another, and are sampled with the same random numbers",
+        "{items} 道训练题中有 {count} 道与别的题编号相同，采样时会用同样的随机数",
+        fix=Fix("give each item an id of its own", "给每道题一个唯一的编号"),
+    )
+
+    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+        """Yield one outcome per task."""
+        for name, task in context.setup.tasks.items():
+            ids = [prompt.id for prompt in task.prompts("train", 0)]
+            count = len(ids) - len(set(ids))
+            if count:
+                yield self.fail(self.repeated, name, count=count, items=len(ids))
+            else:
+                yield self.ok(self.unique, name, items=len(ids))
+
+
+MANY = 0.1
+"""Share of the prompts from which leaving them out or cutting them is worth a warning."""
+
+
+class OverlongPrompts(Check):
+    """Counts the prompts that ``tasks[].overlong`` left out or cut."""
+
+    name = "data/overlong/TASK"
+    needs = "data"
+    proves = Message(
+        "Every prompt and demonstration has room in the context beside the completion.",
+        "每条提示词和示范都能与输出一起放进上下文。",
+    )
+    how = Message("Counts what tasks[].overlong left out or cut.", "统计 tasks[].overlong 去掉或截短的提示词。")
+    cannot = Message(
+        "It does not judge whether a prompt that was cut still holds what its answer needs.",
+        "它不判断截短后的提示词是否仍含有回答所需的内容。",
+    )
+    right = Message("every prompt has room in the context", "每条提示词都放得进上下文")
+    _dropped = (
+        "{count} of {prompts} prompts have no room in the context ({room:,} tokens) and are left out",
+        "{prompts} 条提示词中有 {count} 条放不进上下文（{room:,} 个 token），已去掉",
+    )
+    _cut = (
+        "{count} of {prompts} prompts have no room in the context ({room:,} tokens) and are cut on the left",
+        "{prompts} 条提示词中有 {count} 条放不进上下文（{room:,} 个 token），已从左侧截短",
+    )
+    _fix = Fix(
+        "choose a model with a longer context, or lower sampling.max_new_tokens, if so many are wanted",
+        "如果需要这么多，请选上下文更长的模型，或减小 sampling.max_new_tokens",
+    )
+    dropped, cut = Message(*_dropped), Message(*_cut)
+    many_dropped, many_cut = Message(*_dropped, fix=_fix), Message(*_cut, fix=_fix)
+
+    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+        """Yield one outcome per task."""
+        for name in context.setup.tasks:
+            counts = context.setup.overlong.get(name)
+            if counts is None:
+                yield self.ok(self.right, name)
+                continue
+            count = counts.train + counts.eval
+            fields: dict[str, Any] = {"count": count, "prompts": counts.prompts, "room": counts.room}
+            if count > MANY * counts.prompts:
+                yield self.warn(self.many_dropped if counts.kind == "drop" else self.many_cut, name, **fields)
+            else:
+                yield self.ok(self.dropped if counts.kind == "drop" else self.cut, name, **fields)
+
+
+class EnoughHeldOut(Check):
+    """Counts the held-out items that the evaluations between stages score."""
+
+    name = "data/enough-held-out/TASK"
+    needs = "data"
+    proves = Message("Enough items are held out for a verdict at the end.", "留出题足够多，结束时才能下结论。")
+    how = Message(
+        "Counts the held-out items that the evaluation after each stage scores.",
+        "统计每个阶段之后评测所用的留出题数量。",
+    )
+    cannot = Message(
+        "How many items a verdict takes depends on the size of the change: with more of them smaller changes show.",
+        "下结论需要多少题取决于变化的大小：题越多，越小的变化也看得出。",
+    )
+    enough = Message("{n} held-out items are scored after each stage", "每个阶段之后对 {n} 道留出题打分")
+    few = Message(
+        "{n} held-out items are scored after each stage: below {least}, all but large changes stay undecided",
+        "每个阶段之后只对 {n} 道留出题打分：少于 {least} 道时，除了很大的变化都无法下结论",
+        fix=Fix(
+            "raise tasks[].eval_fraction or eval.final_items, or collect more data",
+            "调高 tasks[].eval_fraction 或 eval.final_items，或收集更多数据",
+        ),
+    )
+
+    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+        """Yield one outcome per task."""
+        most = context.recipe.eval.final_items
+        for name, task in context.setup.tasks.items():
+            n = sum(1 for _ in itertools.islice(task.prompts("eval", 0), most))
+            if n < FEW:
+                yield self.warn(self.few, name, n=n, least=FEW)
+            else:
+                yield self.ok(self.enough, name, n=n)
+
 
 ROWS, HELD = 20_000, 1_000
 """Training and held-out rows that are compared beyond equality."""
@@ -80,7 +192,6 @@ class HeldOut(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task."""
-        from levelhead.tasks.base import SingleTurnTask
         from levelhead.training.items import overlap
 
         for name, task in context.setup.tasks.items():
@@ -99,10 +210,6 @@ class HeldOut(Check):
 
     def _near(self, task: Task) -> tuple[Message, list[str]] | None:
         """Return held-out rows that are training rows in other words, and in which way, the surest way first."""
-        import itertools
-
-        from levelhead.preflight.wording import asked, plain, reordered
-
         train = list(itertools.islice(task.prompts("train", 0), ROWS))
         held = list(itertools.islice(task.prompts("eval", 0), HELD))
         right = {id(prompt): plain((task.oracle(prompt) or [""])[0]) for prompt in (*train, *held)}
@@ -124,8 +231,6 @@ class HeldOut(Check):
 
 def _nearly(texts: Sequence[str], answers: Sequence[str], held: Sequence[tuple[str, str, str]]) -> list[str]:
     """Return ids of held-out rows that share their rare five-word runs with one training row of the same answer."""
-    from levelhead.preflight.wording import common, shingles
-
     rows = [shingles(text) for text in texts]
     template = common(rows, TEMPLATE)
     places: dict[int, list[int]] = {}
@@ -147,8 +252,6 @@ def _nearly(texts: Sequence[str], answers: Sequence[str], held: Sequence[tuple[s
 
 def _renumbered(texts: Sequence[str], held: Sequence[tuple[str, str, str]]) -> list[str]:
     """Return ids of held-out rows that are training rows but for numbers, where templates are no habit of the data."""
-    from levelhead.preflight.wording import numberless
-
     masked = [numberless(text) for text in texts]
     templates = {*masked}
     if len(texts) >= PER_TEMPLATE * len(templates):

@@ -1,13 +1,11 @@
-"""Each term of the objective enters the update with the sign and weight that its sense asks for."""
+"""Each term pulls where its sense says, and the gradient of the weights is that of the loss."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.preflight.check import Check, Fix, Message, Outcome
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
     from levelhead.objective.terms import Term
     from levelhead.preflight.context import PreflightContext
     from levelhead.preflight.trial import TermSlopes
-
 
 WEIGHT_ERROR = 0.02
 """Relative error of a term's weight from which on it is wrong."""
@@ -28,24 +25,19 @@ class SignAudit(Check):
     needs = "passes"
     proves = Message(
         "Each term of the objective enters the update with the sign and the weight that its sense asks for: rewarded "
-        "answers "
-        "become likelier, the KL pulls towards the reference, the bonus raises entropy.",
+        "answers become likelier, the KL pulls towards the reference, the bonus raises entropy.",
         "目标的每一项都以应有的符号和权重进入更新：得到奖励的回答变得更可能，KL 拉向参考模型，熵奖励提高熵。",
     )
     how = Message(
         "Records the gradient that arrives at each log-probability and entropy in one step of the run's own trainer, "
-        "with "
-        "known rewards and a reference a known distance away; expresses it by the gradients of the terms; and looks "
-        "whether "
-        "each term's own gradient points where its name says.",
-        "在训练器自己的一步中（已知的奖励，参考模型相距已知的距离），记录到达每个对数概率和熵的梯度，用各项的梯度表示它"
-        "，再看每一项自己的"
-        "梯度是否指向其名称所说的方向。",
+        "with known rewards and a reference a known distance away; expresses it by the gradients of the terms; and "
+        "looks whether each term's own gradient points where its name says.",
+        "在训练器自己的一步中（已知的奖励，参考模型相距已知的距离），记录到达每个对数概率和熵的梯度，用各项的梯度表示"
+        "它，再看每一项自己的梯度是否指向其名称所说的方向。",
     )
     cannot = Message(
         "It looks at the first update, on policy; the run's own audit (grpo.audit) looks at real ones. An estimator "
-        "that does "
-        "not aim at the mean reward is replaced by GRPO's.",
+        "that does not aim at the mean reward is replaced by GRPO's.",
         "它只看首次更新（同策略）；训练自己的审计（grpo.audit）看真实的更新。不以平均奖励为目标的优势估计以 GRPO 的代"
         "替。",
     )
@@ -160,3 +152,53 @@ class SignAudit(Check):
         if term.name == "entropy":
             return self.entropy_falls if float(along_entropy.sum()) <= 0 else None
         return None
+
+
+class Descent(Check):
+    """Moves the weights a little along the trainer's own gradient, forward and back."""
+
+    name = "signs/descent"
+    needs = "passes"
+    proves = Message(
+        "The gradient of the weights is that of the loss: a small step along it lowers the loss by as much as it says.",
+        "权重的梯度正是损失的梯度：沿它走一小步，损失下降得与它所说的一样多。",
+    )
+    how = Message(
+        "Moves the weights a step along the gradient and a step back, runs the trainer's pass at both, and compares "
+        "half the difference of the loss with the gradient's norm; shorter steps where the two disagree.",
+        "沿梯度前后各走一步，在两处各做一次训练端的前向，把损失之差的一半与梯度范数相比；不一致时用更短的步。",
+    )
+    cannot = Message(
+        "Only where trained weights are float32, and where some step is short enough to be a derivative: else it says "
+        "that it cannot be judged.",
+        "只在被训练的权重是 float32、且某个步长足够短时才能判断；否则会说明无法判断。",
+    )
+    right = Message(
+        "a step along the update changes the loss by {measured:.2e}, and its gradient says {predicted:.2e}",
+        "沿更新走一步，损失变化 {measured:.2e}，而梯度所说的为 {predicted:.2e}",
+    )
+    unjudged = Message("cannot be judged here: {why}", "这里无法判断：{why}")
+    wrong = Message(
+        "a step along the update changes the loss by {measured:.2e}, and its gradient says {predicted:.2e}: the "
+        "backward pass is not that of the forward pass",
+        "沿更新走一步，损失变化 {measured:.2e}，而梯度所说的为 {predicted:.2e}：反向传播与前向不符",
+        fix=Fix(
+            "try another model.attention or model.backend, and model.gradient_checkpointing the other way; look for "
+            "detached or custom layers in the model",
+            "换一种 model.attention 或 model.backend，切换 model.gradient_checkpointing；检查模型中被 detach 的层或自"
+            "定义层",
+        ),
+    )
+
+    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+        """Yield one outcome where there is a group of two rollouts."""
+        if context.passes.trial is None:
+            return
+        descent = context.passes.descent
+        evidence = {"step": descent.step}
+        if not descent.judged:
+            yield self.ok(self.unjudged, evidence=evidence, why=descent.why)
+            return
+        message = self.right if descent.agrees else self.wrong
+        fields: dict[str, Any] = {"measured": descent.measured, "predicted": descent.predicted}
+        yield self.outcome("pass" if descent.agrees else "fail", message, "", evidence, fields)
