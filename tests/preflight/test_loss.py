@@ -8,7 +8,8 @@ from faults.known import inject
 from levelhead.preflight import preflight
 from levelhead.preflight.check import Outcome
 from levelhead.preflight.context import PreflightContext
-from levelhead.preflight.trial import listening, uneven
+from levelhead.preflight.listening import listening
+from levelhead.preflight.trial import uneven
 from preflight_setup import setup_of
 
 

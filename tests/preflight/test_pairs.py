@@ -12,7 +12,8 @@ import pytest
 
 from faults.known import inject
 from levelhead.preflight import preflight
-from levelhead.preflight.chance import matches_p, sign_p, spread_p
+from levelhead.preflight.checks.rewards_order import sign_p
+from levelhead.preflight.pairing import matches_p, spread_p
 from levelhead.records import Group
 from levelhead.tasks.function import FunctionTask
 from levelhead.training.collect import Collector

@@ -1,7 +1,7 @@
 """What a check is, with its texts in English and Chinese, and what it found: outcomes, a report, an error.
 
-To add a check, write its class in ``preflight/checks/``, beside those of its subject or in a file of its own, and add it
-to ``CHECKS`` in ``checks/__init__.py``::
+To add a check, write its class in ``preflight/checks/``, beside those of its subject or in a file of its own, and add
+it to ``CHECKS`` in ``checks/__init__.py``::
 
     class EmptyColumn(Check):
         name = "data/empty-column/TASK"          # TASK: one outcome per task; STAGE: one per stage
@@ -199,6 +199,13 @@ Need = Literal["data", "rewards", "rollouts", "passes"]
 """What a check needs, cheapest first: recipe, data, tokenizer and the model's shape; calls of rewards and judges; the
 shared rollouts; the shared passes over them."""
 NEEDS: tuple[Need, ...] = ("data", "rewards", "rollouts", "passes")
+
+FALSE_ALARM = 1e-4
+"""Probability that any check of a sound preflight fails or warns by chance, at most."""
+TESTS = 10
+"""Checks that share it: those that judge something random."""
+LEVEL = FALSE_ALARM / TESTS
+"""Probability that one of them does; where a check looks at several tasks, they share it in turn."""
 
 
 class Check(abc.ABC):

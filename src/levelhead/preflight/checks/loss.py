@@ -13,7 +13,7 @@ from levelhead.preflight.check import Check, Fix, Message, Outcome
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.preflight.trial import Listener
+    from levelhead.preflight.listening import Listener
 
 CERTAIN = -1e-5
 """Log-probability from which on a token is so likely that its gradient vanishes."""

@@ -51,8 +51,7 @@ class MemoryEstimate(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome where the recipe names a model."""
-        from levelhead.preflight.plan import Prompts
-        from levelhead.preflight.plan_entry import target_of
+        from levelhead.preflight.plan import Prompts, target_of
         from levelhead.preflight.planner import Planner
 
         recipe = context.recipe

@@ -18,6 +18,30 @@ if TYPE_CHECKING:
     from levelhead.training.fit import Floats
 
 
+def _misplaced(by: str, by_zh: str) -> tuple[Message, Message]:
+    """Return what is said of rows that are out of step and of rows that are shuffled, and by what that was seen."""
+    fix = Fix(
+        "look at the rows of the evidence (--evidence): sort or join prompts and answers by key, and drop no line of "
+        "one file alone",
+        "查看证据中的几行（--evidence）：按键对齐或合并题目与答案，不要只删其中一个文件的行",
+    )
+    out_of_step = Message(
+        f"by {by}, {{matches}} of {{of}} answers fit the prompt {{lag:+d}} rows away best (p = {{p:.1g}}), and {{own}} "
+        "their own: rows are out of step",
+        f"按{by_zh}看，{{of}} 题中有 {{matches}} 题最相配的答案在 {{lag:+d}} 行处（p = {{p:.1g}}），在同一行的只有 "
+        "{own} 题：数据行错位",
+        fix=fix,
+    )
+    shuffled = Message(
+        f"by {by}, {{others}} of {{n}} prompts have the answer that fits them best in another row, nearly each in one "
+        "of its own (p = {p:.1g}), and their own fits no better than any (p = {own:.2g}): rows are shuffled",
+        f"按{by_zh}看，{{n}} 道题中有 {{others}} 道最相配的答案在别的行，而且几乎各在不同的行（p = {{p:.1g}}），"
+        "自己行的答案并不比任意一个更相配（p = {own:.2g}）：数据行被打乱",
+        fix=fix,
+    )
+    return out_of_step, shuffled
+
+
 class PairsText(Check):
     """Looks for another order of the rows in which answers share more rare words with their prompts."""
 
@@ -45,26 +69,7 @@ class PairsText(Check):
         "shared words do not tell whether {n} answers belong to their prompts (p = {p:.2g})",
         "由共同的词无法判断 {n} 个答案是否属于各自的题（p = {p:.2g}）",
     )
-    _fix = Fix(
-        "look at the rows of the evidence (--evidence): sort or join prompts and answers by key, and drop no line of "
-        "one file alone",
-        "查看证据中的几行（--evidence）：按键对齐或合并题目与答案，不要只删其中一个文件的行",
-    )
-    out_of_step = Message(
-        "by the words they share, {matches} of {of} answers fit the prompt {lag:+d} rows away best (p = {p:.1g}), and "
-        "{own} their own: rows are out of step",
-        "按共同的词看，{of} 题中有 {matches} 题最相配的答案在 {lag:+d} 行处（p = {p:.1g}），在同一行的只有 {own} 题："
-        "数据行错位",
-        fix=_fix,
-    )
-    shuffled = Message(
-        "by the words they share, {others} of {n} prompts have the answer that fits them best in another row, nearly "
-        "each in one of its own (p = {p:.1g}), and their own fits no better than any (p = {own:.2g}): rows are "
-        "shuffled",
-        "按共同的词看，{n} 道题中有 {others} 道最相配的答案在别的行，而且几乎各在不同的行（p = {p:.1g}），自己行的答案"
-        "并不比任意一个更相配（p = {own:.2g}）：数据行被打乱",
-        fix=_fix,
-    )
+    out_of_step, shuffled = _misplaced("the words they share", "共同的词")
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers."""
@@ -127,25 +132,7 @@ class PairsScores(Check):
         "scores do not tell whether {n} answers belong to their prompts (p = {p:.2g})",
         "由得分无法判断 {n} 个答案是否属于各自的题（p = {p:.2g}）",
     )
-    _fix = Fix(
-        "look at the rows of the evidence (--evidence): sort or join prompts and answers by key, and drop no line of "
-        "one file alone",
-        "查看证据中的几行（--evidence）：按键对齐或合并题目与答案，不要只删其中一个文件的行",
-    )
-    out_of_step = Message(
-        "by score, {matches} of {of} answers fit the prompt {lag:+d} rows away best (p = {p:.1g}), and {own} their "
-        "own: rows are out of step",
-        "按得分看，{of} 题中有 {matches} 题最相配的答案在 {lag:+d} 行处（p = {p:.1g}），在同一行的只有 {own} 题：数据"
-        "行错位",
-        fix=_fix,
-    )
-    shuffled = Message(
-        "by score, {others} of {n} prompts have the answer that fits them best in another row, nearly each in one of "
-        "its own (p = {p:.1g}), and their own fits no better than any (p = {own:.2g}): rows are shuffled",
-        "按得分看，{n} 道题中有 {others} 道最相配的答案在别的行，而且几乎各在不同的行（p = {p:.1g}），自己行的答案并不"
-        "比任意一个更相配（p = {own:.2g}）：数据行被打乱",
-        fix=_fix,
-    )
+    out_of_step, shuffled = _misplaced("score", "得分")
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from levelhead.preflight.check import Check, Fix, Message, Outcome
-from levelhead.preflight.known import known_answers, same, scores_of, total_of
+from levelhead.preflight.known import same, scores_of, tasks_known, total_of
 from levelhead.tasks.base import Answer, SingleTurnTask
 
 if TYPE_CHECKING:
@@ -58,11 +58,7 @@ class RewardsRange(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task that scores by rules."""
-        for name in context.scorable:
-            probes = known_answers(context, name)
-            if probes is None:
-                continue
-            scores = scores_of(context, probes, probes.answers)
+        for name, probes, scores in tasks_known(context):
             totals = [score.total for score in scores if score is not None]
             if probes.task.reward_range is None or not totals:
                 yield self.ok(self.undeclared, name)
@@ -117,11 +113,7 @@ class RewardsRoundTrip(Check):
         """Yield one outcome per task that scores by rules."""
         from levelhead.preflight.rendering import parting
 
-        for name in context.scorable:
-            probes = known_answers(context, name)
-            if probes is None:
-                continue
-            scores = scores_of(context, probes, probes.answers)
+        for name, probes, scores in tasks_known(context):
             back = [replace(a, text=context.codec.decode(a.token_ids, a.prompt.chat)) for a in probes.answers]
             after = scores_of(context, probes, back)
             again = scores_of(context, probes, probes.answers)  # what is not steady is not the tokens' doing
@@ -189,8 +181,8 @@ class RewardsAttached(Check):
         if context.sampled.error is not None:
             return
         for name, task in context.scorable.items():
-            if context.is_single(task):
-                yield self._of_task(context, name, task)  # type: ignore[arg-type]
+            if isinstance(task, SingleTurnTask):
+                yield self._of_task(context, name, task)
 
     def _of_task(self, context: PreflightContext, name: str, task: SingleTurnTask) -> Outcome:
         groups = [group for group in context.sampled.groups if group.prompt.task == name]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.chance import LEVEL, sign_p
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import LEVEL, Check, Fix, Message, Outcome
 from levelhead.preflight.known import by_construction
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask, Task
@@ -103,7 +103,7 @@ class RewardsOrder(Check):
             outcome = self._judged(task, scores, 1.0)
             better, compared = _own_prompts(scores)
             if outcome.status != "pass" or better < compared:  # few scores may be out of order by chance
-                most = DOUBTED if context.is_single(task) else REPLAYED
+                most = DOUBTED if isinstance(task, SingleTurnTask) else REPLAYED
                 more = list(itertools.islice(task.prompts("train", derive(context.seed, "order", name)), most))
                 if len(more) > len(prompts):
                     level = LEVEL / len(context.setup.tasks)
@@ -161,3 +161,9 @@ def _more_often(scores: Mapping[str, Sequence[float | None]], kind: str, other: 
     if not gaps or sum(gaps) <= 1e-9 * len(gaps):
         return False
     return sign_p(sum(gap > 1e-9 for gap in gaps), sum(gap < -1e-9 for gap in gaps)) <= level
+
+
+def sign_p(above: int, below: int) -> float:
+    """Return the exact p-value of a sign test: the chance of so many ``above`` where either side is as likely."""
+    n = above + below
+    return min(1.0, math.fsum(math.comb(n, k) for k in range(above, n + 1)) / 2.0**n) if n else 1.0

@@ -196,7 +196,7 @@ class MadeOnce(Check):
             return
         for group in context.sampled.groups:
             wanted = context.codec.render(group.prompt.messages, group.prompt.chat)
-            single = context.is_single(context.setup.tasks[group.prompt.task])
+            single = isinstance(context.setup.tasks[group.prompt.task], SingleTurnTask)
             for rollout in group.rollouts if single else ():
                 ids = rollout.turns[0].context_ids
                 if rollout.prompt_id != group.prompt.id or tuple(ids) != tuple(wanted):
