@@ -7,8 +7,9 @@ from typing import Literal
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Evidence, Reading, View, ends
+from levelhead.diagnosis.detectors.base import Evidence, Reading, View
 from levelhead.diagnosis.detectors.improvement import gaps_over_constant, over_constant
+from levelhead.diagnosis.trend import ends
 
 VERDICTS = ("healthy", "learns", "undecided")
 """Verdicts on runs without a fault, and the findings that say why."""
