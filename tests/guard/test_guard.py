@@ -10,7 +10,7 @@ import pytest
 
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.guard import LiveGuard, make_guard
-from levelhead.guard.region import CODE
+from levelhead.guard.remedy import CODE
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, Decision, Guard, StepRecord
 

@@ -12,8 +12,7 @@ from levelhead import metrics as metric
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language, Text
 from levelhead.diagnosis.history import History
-from levelhead.diagnosis.ranking import Diagnosis
-from levelhead.diagnosis.unfaulted import VERDICTS
+from levelhead.diagnosis.ranking import VERDICTS, Diagnosis
 from levelhead.doctor.informed import Argument
 from levelhead.doctor.readers.keys import KeyMap
 from levelhead.doctor.readers.values import NotANumberError, parse_number

@@ -8,9 +8,8 @@ from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors.base import Reading
 from levelhead.diagnosis.findings import CATALOGUE, Language, Text, wording
 from levelhead.diagnosis.notice import message_of, printable
-from levelhead.diagnosis.ranking import Finding
+from levelhead.diagnosis.ranking import VERDICTS, Finding
 from levelhead.diagnosis.remedies import settings_text
-from levelhead.diagnosis.unfaulted import VERDICTS
 from levelhead.doctor.inquiry import line
 from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
 from levelhead.doctor.report import Report, number

@@ -13,9 +13,8 @@ import yaml
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.history import History, Series
+from levelhead.diagnosis.history import REWARD_PART, History, Series, part_kind
 from levelhead.diagnosis.reward_trend import RewardTrend
-from levelhead.diagnosis.signals import REWARD_PART, part_kind
 from levelhead.diagnosis.trend import ends, index_at, shift_at, trend
 from levelhead.records import Severity
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
-from levelhead.diagnosis.history import Series
-from levelhead.diagnosis.signals import SIGNALS
+from levelhead.diagnosis.history import SIGNALS, Series
 from levelhead.diagnosis.trend import Trend, ends, shift_at, trend
 from levelhead.metrics import held_out
 
