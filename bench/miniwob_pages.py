@@ -20,10 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from levelhead.contrib.browser.actions import Action, ActionError
-from levelhead.contrib.browser.lost import TabLostError
+from levelhead.contrib.browser.host import Pool
 from levelhead.contrib.browser.oracles import ORACLES
-from levelhead.contrib.browser.pages import page_names
-from levelhead.contrib.browser.pool import Pool
+from levelhead.contrib.browser.pages import TabLostError, page_names
 from levelhead.contrib.browser.task import BrowserTask
 from levelhead.recipe.environments import Browser
 from levelhead.tasks.base import EpisodeLostError

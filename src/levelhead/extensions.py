@@ -25,8 +25,8 @@ Group = Literal["readers", "analyses", "sections", "drawings", "players", "provi
 """
 
 OURS: Mapping[Group, Mapping[str, str]] = {
-    "readers": {"workflow": "levelhead.contrib.workflow.reader:WorkflowReader"},
-    "analyses": {"workflows": "levelhead.contrib.workflow.runs:analyse_path"},
+    "readers": {"workflow": "levelhead.contrib.workflow.log:WorkflowReader"},
+    "analyses": {"workflows": "levelhead.contrib.workflow.analysis:analyse_path"},
     "sections": {"Workflows": "levelhead.contrib.workflow.section:section"},
     "drawings": {"workflow": "levelhead.contrib.workflow.drawing:drawing"},
     "players": {"browser": "levelhead.contrib.browser.replay:Episodes"},
@@ -43,8 +43,8 @@ OURS: Mapping[Group, Mapping[str, str]] = {
         "mbpp": "levelhead.tasks.datasets.mbpp:DATASET",
         "hotpotqa": "levelhead.tasks.datasets.hotpotqa:DATASET",
         "drop": "levelhead.tasks.datasets.drop:DATASET",
-        "bbq": "levelhead.contrib.fairness.dataset:DATASET",
-        "halueval": "levelhead.contrib.faithfulness.dataset:DATASET",
+        "bbq": "levelhead.contrib.fairness.data:DATASET",
+        "halueval": "levelhead.contrib.faithfulness.data:DATASET",
         "truthfulqa": "levelhead.tasks.datasets.truthfulqa:DATASET",
     },
 }

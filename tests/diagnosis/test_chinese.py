@@ -16,7 +16,7 @@ from levelhead.diagnosis.findings import CATALOGUE
 SOURCES = Path(levelhead.__file__).parent
 SPEAKING = (
     "contrib/browser/episode.py",
-    "contrib/browser/pool.py",
+    "contrib/browser/host.py",
     "tasks/endpoint/client.py",
     "tasks/judges/anchors.py",
     "tasks/judges/grader.py",

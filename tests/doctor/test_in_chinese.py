@@ -11,7 +11,7 @@ import pytest
 import in_chinese
 from in_chinese import WORD
 from levelhead.contrib.workflow.analysis import analyse
-from levelhead.contrib.workflow.analysis.log import Batch
+from levelhead.contrib.workflow.log import Batch
 from levelhead.diagnosis.detectors.base import Evidence, Reading
 from levelhead.diagnosis.findings import CATALOGUE, Language, shared_evidence, shared_remedies
 from levelhead.diagnosis.history import History

@@ -16,11 +16,11 @@ import pytest
 from contrib.fairness.bbq_rows import ambiguous_row, bbq_row, parse
 from judged_run import run_with
 from levelhead.api import train
-from levelhead.contrib.fairness.metrics import Outcome
-from levelhead.contrib.fairness.metrics import summarize_outcomes as fairness
+from levelhead.contrib.fairness.task import Outcome
+from levelhead.contrib.fairness.task import summarize_outcomes as fairness
 from levelhead.contrib.faithfulness.data import FaithfulnessItem
-from levelhead.contrib.faithfulness.metrics import summarize_outcomes as faithfulness
-from levelhead.contrib.workflow.endpoint.runner import EndpointRunner
+from levelhead.contrib.faithfulness.task import summarize_outcomes as faithfulness
+from levelhead.contrib.workflow.endpoint import EndpointRunner
 from levelhead.contrib.workflow.task import WorkflowTask
 from levelhead.metrics import held_out
 from levelhead.metrics.base import Metric

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import strata_summary
 from levelhead.cli.report import report
-from levelhead.contrib.browser.chromium import find_chromium
+from levelhead.contrib.browser.host import find_chromium
 from levelhead.errors import InputError
 from levelhead.report import page as page_module
 from levelhead.report import write

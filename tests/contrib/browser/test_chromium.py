@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.contrib.browser import chromium, host
-from levelhead.contrib.browser.chromium import ENVIRONMENT_VARIABLE, find_chromium
+from levelhead.contrib.browser import host
+from levelhead.contrib.browser.host import ENVIRONMENT_VARIABLE, find_chromium
 from levelhead.errors import InputError
 
 
@@ -21,7 +21,7 @@ def program(folder: Path, name: str) -> Path:
 def nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv(ENVIRONMENT_VARIABLE, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(chromium, "_MAC", ())
+    monkeypatch.setattr(host, "_MAC", ())
     return tmp_path
 
 
@@ -64,8 +64,8 @@ async def test_a_driver_that_does_not_start_is_an_error_that_says_what_to_look_f
 
 
 def test_the_program_behind_debians_wrapper_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chromium.os, "access", lambda path, _: str(path) == "/usr/lib/chromium/chromium-headless-shell")
-    assert str(chromium.real_binary(Path("/usr/bin/chromium-headless-shell"))) == (
+    monkeypatch.setattr(host.os, "access", lambda path, _: str(path) == "/usr/lib/chromium/chromium-headless-shell")
+    assert str(host.real_binary(Path("/usr/bin/chromium-headless-shell"))) == (
         "/usr/lib/chromium/chromium-headless-shell"
     )
-    assert str(chromium.real_binary(Path("/usr/bin/google-chrome"))) == "/usr/bin/google-chrome"
+    assert str(host.real_binary(Path("/usr/bin/google-chrome"))) == "/usr/bin/google-chrome"

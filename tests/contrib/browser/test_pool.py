@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from levelhead.contrib.browser.pool import Pool
+from levelhead.contrib.browser.host import Pool
 
 
 async def lent(idle: list[str], name: str) -> tuple[int, list[int]]:

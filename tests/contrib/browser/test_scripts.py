@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from levelhead.contrib.browser.actions import parse_action
-from levelhead.contrib.browser.scripts import SCRIPTS, random_script
+from levelhead.contrib.browser.baselines import SCRIPTS, random_script
 from levelhead.contrib.browser.view import Element, Line, View
 
 FORM = View(

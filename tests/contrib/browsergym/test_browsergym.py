@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from levelhead.contrib.browser.actions import Action, ActionError
-from levelhead.contrib.browsergym import BrowserGymTask
-from levelhead.contrib.browsergym.translate import call_of, view_of
+from levelhead.contrib.browsergym import BrowserGymTask, call_of, view_of
 from levelhead.errors import InputError
 from levelhead.recipe.environments import BrowserGym
 from levelhead.tasks.base import EpisodeLostError, Task

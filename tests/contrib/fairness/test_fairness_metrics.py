@@ -1,7 +1,7 @@
 import pytest
 
 from contrib.fairness.bbq_rows import ambiguous_row, bbq_row, parse
-from levelhead.contrib.fairness.metrics import (
+from levelhead.contrib.fairness.task import (
     Outcome,
     bias_ambiguous,
     bias_disambiguated,

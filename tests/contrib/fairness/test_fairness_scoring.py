@@ -4,8 +4,7 @@ from hypothesis import strategies as st
 
 from contrib.fairness.bbq_rows import AMBIGUOUS, LACK, QUOTE, SETTLED, ambiguous_row, bbq_row, parse
 from levelhead.contrib.fairness.data import FairnessItem
-from levelhead.contrib.fairness.oracle import perfect_answer
-from levelhead.contrib.fairness.scoring import justification_quality, parse_answer, score_answer
+from levelhead.contrib.fairness.scoring import justification_quality, parse_answer, perfect_answer, score_answer
 
 AMBIG, DISAMBIG = parse(ambiguous_row(), bbq_row())
 

@@ -2,8 +2,8 @@ import pytest
 
 from contrib.faithfulness.halueval_rows import QA, VERDICT_NO, VERDICT_YES, parse
 from levelhead.contrib.faithfulness.data import withhold
-from levelhead.contrib.faithfulness.metrics import summarize_outcomes
 from levelhead.contrib.faithfulness.scoring import score_answer
+from levelhead.contrib.faithfulness.task import summarize_outcomes
 
 ITEM = parse(QA)
 OPEN = withhold(ITEM, 1.0)

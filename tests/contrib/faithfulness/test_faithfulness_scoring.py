@@ -4,12 +4,12 @@ from hypothesis import strategies as st
 
 from contrib.faithfulness.halueval_rows import DIALOGUE, QA, SUMMARY, VERDICT_NO, VERDICT_YES, parse
 from levelhead.contrib.faithfulness.data import FaithfulnessItem, withhold
-from levelhead.contrib.faithfulness.oracle import perfect_answer
 from levelhead.contrib.faithfulness.scoring import (
     agreement,
     closeness,
     evidence_quality,
     parse_answer,
+    perfect_answer,
     score_answer,
 )
 

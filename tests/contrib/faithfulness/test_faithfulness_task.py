@@ -7,8 +7,7 @@ import pytest
 
 from contrib.faithfulness.halueval_rows import DIALOGUE, QA, SUMMARY, VERDICT_NO, VERDICT_YES, write
 from levelhead.contrib.faithfulness import FaithfulnessTask
-from levelhead.contrib.faithfulness.data import FaithfulnessItem
-from levelhead.contrib.faithfulness.generator import generate_items
+from levelhead.contrib.faithfulness.data import FaithfulnessItem, generate_items
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import Faithfulness
 from levelhead.records import Rollout

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from levelhead.contrib.workflow.answers import extract_program, grade, grade_number, grade_words, run_tests
-from levelhead.contrib.workflow.answers.quantity import read_quantity, same_value
+from levelhead.contrib.workflow.answers import grade, grade_number, grade_words
 from levelhead.contrib.workflow.problems import Problem, generate
+from levelhead.contrib.workflow.quantity import read_quantity, same_value
 from levelhead.recipe.workflow import SandboxLimits
 from levelhead.tasks.sandbox import Bench, ProgramResult, programs, run_program
+from levelhead.tasks.sandbox.programs import extract_program, run_tests
 
 LIMITS = SandboxLimits(cpu_s=1, wall_s=60, isolation="none")
 REFUSED = run_program("", SandboxLimits(isolation="none")).status == "refused"

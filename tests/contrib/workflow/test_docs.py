@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from levelhead.contrib.workflow.language import Limits
-from levelhead.contrib.workflow.language.normalise import RULES
+from levelhead.contrib.workflow.language.extract import RULES
 from levelhead.contrib.workflow.operators import OPERATORS
-from levelhead.contrib.workflow.problems import DIFFICULTIES, DOMAINS, Problem
+from levelhead.contrib.workflow.problems import DOMAINS, Problem
 from levelhead.contrib.workflow.simulator import best_fixed_workflow, best_workflow, candidates, expected, model
 from levelhead.contrib.workflow.simulator.choose import catalogue
 from levelhead.recipe.tasks import Workflow
 from levelhead.recipe.workflow import RewardWeights, SandboxLimits, WeightedReward
+from levelhead.tasks.datasets.base import DIFFICULTIES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "workflow.md").read_text(encoding="utf-8")
 FLAT = " ".join(PAGE.split())

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from levelhead.contrib.workflow.endpoint import EndpointRunner, operators
-from levelhead.contrib.workflow.endpoint.operators import Draft, most_agreed
-from levelhead.contrib.workflow.executor import Job, Outcome
+from levelhead.contrib.workflow import endpoint
+from levelhead.contrib.workflow.endpoint import Draft, EndpointRunner, most_agreed
+from levelhead.contrib.workflow.interpret import Job, Outcome
 from levelhead.contrib.workflow.language import check, parse, to_text
 from levelhead.contrib.workflow.problems import Problem
 from levelhead.contrib.workflow.task import WorkflowTask
@@ -316,8 +316,8 @@ def test_a_program_is_run_and_written_again_when_it_fails() -> None:
 
 def test_a_writer_is_told_the_programs_error_and_not_which_wall_it_ran_behind() -> None:
     failed = ProgramResult("error", stderr="ZeroDivisionError", wall="landlock", note="the system allows no namespaces")
-    assert operators._why(failed) == "ZeroDivisionError"
-    assert operators._why(ProgramResult("refused", note="too long")) == "too long"
+    assert endpoint._why(failed) == "ZeroDivisionError"
+    assert endpoint._why(ProgramResult("refused", note="too long")) == "too long"
 
 
 def test_a_runner_says_at_once_that_programs_cannot_be_isolated(monkeypatch: pytest.MonkeyPatch) -> None:

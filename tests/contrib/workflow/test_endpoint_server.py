@@ -10,7 +10,7 @@ import pytest
 
 from chat_server import Server, needs_server
 from levelhead.contrib.workflow.endpoint import EndpointRunner
-from levelhead.contrib.workflow.executor import Job
+from levelhead.contrib.workflow.interpret import Job
 from levelhead.contrib.workflow.language import check, parse, to_text
 from levelhead.contrib.workflow.problems import generate
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits

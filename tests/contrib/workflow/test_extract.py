@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from levelhead.contrib.workflow.language import Limits, extract
-from levelhead.contrib.workflow.language.normalise import RULES, normalise
+from levelhead.contrib.workflow.language.extract import RULES, normalise
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from levelhead.contrib.workflow import problems as problems_module
 from levelhead.contrib.workflow.answers import grade, grade_number
-from levelhead.contrib.workflow.problems import DOMAINS, Domain, Problem, epoch, generate, load, made
+from levelhead.contrib.workflow.problems import DOMAINS, Problem, epoch, generate, load
 from levelhead.contrib.workflow.task import WorkflowTask
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import Workflow
+from levelhead.tasks.datasets.base import Domain
 from levelhead.tasks.registry import make_task
 from levelhead.tasks.sandbox import Bench
 from sandboxed import can_run
@@ -43,7 +45,7 @@ def test_a_shorter_list_of_generated_problems_begins_a_longer_one() -> None:
 
 
 def test_more_problems_than_there_are_is_an_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(made, "_PATIENCE", 5)
+    monkeypatch.setattr(problems_module, "_PATIENCE", 5)
     with pytest.raises(InputError, match="run out"):
         generate(10**6)
 

@@ -17,6 +17,8 @@ from levelhead.contrib.workflow.analysis import (
     STRUCTURES,
     Batch,
     analyse,
+    analyse_path,
+    analyse_run,
     batches_of_rollouts,
     census,
     choices,
@@ -25,9 +27,9 @@ from levelhead.contrib.workflow.analysis import (
     operators,
     read_log,
     structure,
+    tasks_of,
     written,
 )
-from levelhead.contrib.workflow.runs import analyse_path, analyse_run, tasks_of
 from levelhead.doctor.page import page
 from levelhead.doctor.render import text
 from levelhead.doctor.report import examine

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelhead.contrib.workflow import reward
-from levelhead.contrib.workflow.executor import Job
+from levelhead.contrib.workflow.interpret import Job
 from levelhead.contrib.workflow.language import Limits, check, extract, parse, to_text
 from levelhead.contrib.workflow.operators import OPERATORS, Role
-from levelhead.contrib.workflow.problems import DIFFICULTIES, DOMAINS, Difficulty, Domain, Problem
+from levelhead.contrib.workflow.problems import DOMAINS, Problem
 from levelhead.contrib.workflow.simulator import (
     SimulatedExecutor,
     best_fixed_workflow,
@@ -23,10 +23,10 @@ from levelhead.contrib.workflow.simulator import (
     model,
     varied_workflows,
 )
-from levelhead.contrib.workflow.simulator.choose import catalogue
-from levelhead.contrib.workflow.simulator.expect import outcomes
+from levelhead.contrib.workflow.simulator.choose import catalogue, outcomes
 from levelhead.contrib.workflow.simulator.model import Quality, World
 from levelhead.recipe.workflow import ThreeLevelReward, WeightedReward
+from levelhead.tasks.datasets.base import DIFFICULTIES, Difficulty, Domain
 
 REWARD = WeightedReward(kind="weighted")
 CLASSES: list[tuple[Domain, Difficulty]] = [(domain, difficulty) for domain in DOMAINS for difficulty in DIFFICULTIES]

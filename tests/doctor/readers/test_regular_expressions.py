@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import levelhead.contrib.workflow.analysis
 import levelhead.diagnosis
 import levelhead.doctor
 from levelhead.doctor.readers.detect import formats, make_reader
@@ -36,9 +35,10 @@ GROWTH = 9.0
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
-    packages = (levelhead.diagnosis, levelhead.doctor, levelhead.contrib.workflow.analysis)
+    packages = (levelhead.diagnosis, levelhead.doctor)
     names = [m.name for p in packages for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
-    for name in (*names, "levelhead.terminal", "levelhead.documents", "levelhead.documents.yaml_text"):
+    logs = [f"levelhead.contrib.workflow.{name}" for name in ("census", "log")]
+    for name in (*names, *logs, "levelhead.terminal", "levelhead.documents", "levelhead.documents.yaml_text"):
         module = importlib.import_module(name)
         for label, value in vars(module).items():
             for at, pattern in enumerate(_inside(value)):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from levelhead.contrib.browser import replay as room
-from levelhead.contrib.browser.chromium import find_chromium
+from levelhead.contrib.browser.host import find_chromium
 from levelhead.diagnosis.findings import Language
 from levelhead.report.watch import WatchServer
 from levelhead.report.watch.run import find_runs

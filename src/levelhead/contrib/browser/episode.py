@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from levelhead.contrib.browser.actions import Action, ActionError, parse_action
-from levelhead.contrib.browser.lost import Report, TabLostError
+from levelhead.contrib.browser.pages import Report, TabLostError
 from levelhead.contrib.browser.view import View, turn_messages
 from levelhead.records import Message, Score
 from levelhead.tasks.base import EpisodeLostError, Step
 
 if TYPE_CHECKING:
-    from levelhead.contrib.browser.pool import Pool
+    from levelhead.contrib.browser.host import Pool
     from levelhead.contrib.browser.tab import Tab
 
 FULL_REWARD = 0.999

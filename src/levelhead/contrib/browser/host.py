@@ -1,25 +1,90 @@
-"""The browser process: started once, watched, and never left behind."""
+"""The browser process: found, started once, watched, never left behind; and the pool of pages that it keeps open."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import shutil
 import weakref
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import async_playwright
 
-from levelhead.contrib.browser.chromium import HOW_TO_INSTALL, SWITCHES, find_chromium
 from levelhead.contrib.browser.leftovers import BrowserRecord, Process, end_leftovers, parent_of, records_folder
-from levelhead.contrib.browser.lost import Report, TabLostError
+from levelhead.contrib.browser.pages import Report, TabLostError
 from levelhead.contrib.browser.tab import Tab, init_script
 from levelhead.errors import InputError
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
+
+
+ENVIRONMENT_VARIABLE = "LEVELHEAD_CHROMIUM"
+"""Path of the Chromium to use, where the recipe names none."""
+
+_COMMANDS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_MAC = (
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+)
+
+SWITCHES = (
+    "--disable-gpu",
+    # Everything but loopback goes to a proxy that does not exist; Chromium's implicit exceptions are taken back.
+    "--proxy-server=http://127.0.0.1:9",
+    "--proxy-bypass-list=<-loopback>;127.0.0.1;localhost;[::1]",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    # Pages in the background keep full speed.
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+)
+"""Switches on top of Playwright's own."""
+
+HOW_TO_INSTALL = (
+    "install one (Debian: apt-get install -y --no-install-recommends chromium libatomic1; elsewhere: playwright "
+    f"install chromium) or name it in tasks[].executable or the environment variable {ENVIRONMENT_VARIABLE}"
+)
+
+
+def find_chromium(named: str | None = None, bundled: str | None = None) -> Path:
+    """Find the Chromium to start.
+
+    Args:
+        named: Path from the recipe; nothing else is tried.
+        bundled: Where Playwright keeps a browser of its own, installed or not.
+
+    Returns:
+        The named path, else ``$LEVELHEAD_CHROMIUM``, else Playwright's own, else the first command on the path.
+
+    Raises:
+        InputError: There is none, or the named one does not exist.
+    """
+    for source, path in (("tasks[].executable", named), (ENVIRONMENT_VARIABLE, os.environ.get(ENVIRONMENT_VARIABLE))):
+        if path:
+            if not os.access(path, os.X_OK):
+                raise InputError(f"{source} is {path}, which is not a program; {HOW_TO_INSTALL}")
+            return real_binary(Path(path))
+    if bundled and os.access(bundled, os.X_OK):
+        return Path(bundled)
+    for command in (*_COMMANDS, *_MAC):
+        executable = shutil.which(command)
+        if executable:
+            return real_binary(Path(executable))
+    raise InputError(f"no Chromium found for the browser task; {HOW_TO_INSTALL}")
+
+
+def real_binary(path: Path) -> Path:
+    """Return the program behind Debian's wrapper scripts, which may not ``exec`` it and so hide its process."""
+    behind = Path("/usr/lib/chromium") / path.name
+    if path.parent == Path("/usr/bin") and os.access(behind, os.X_OK):
+        return behind
+    return path
+
 
 VIEWPORT = (500, 320)
 """Width and height of a page in pixels; MiniWoB++ needs 160 by 210."""
@@ -134,3 +199,117 @@ async def _identify(browser: Browser) -> BrowserRecord:
     parent = parent_of(pid)
     driver = Process.find(parent) if parent not in (None, 1, os.getpid()) else None
     return BrowserRecord(owner, browser_process, driver)
+
+
+class Pool:
+    """Lends tabs, and restarts the browser when it is gone.  Belongs to one event loop.
+
+    A tab keeps its MiniWoB++ page between episodes, since loading one costs ten times what a reset costs.
+
+    Args:
+        live: Tabs that may be lent at once; a further request waits.
+        spare: Further tabs kept open, so that a change of page finds one loaded.
+        timeout: Seconds a page may take to answer.
+        executable: Path of the browser; found unless given.
+        report: Told what happens to the browser and its pages.
+    """
+
+    def __init__(self, live: int, spare: int, timeout: float, executable: str | None, report: Report) -> None:
+        self._most = live + spare
+        self._timeout = timeout
+        self._executable = executable
+        self._report = report
+        self._host: Host | None = None
+        self._slots = asyncio.Semaphore(live)
+        self._starting = asyncio.Lock()
+        self._idle: list[Tab] = []
+        self._lent: dict[Tab, Host] = {}
+        self._opening = 0
+
+    @property
+    def host(self) -> Host | None:
+        """The browser, if one has been started."""
+        return self._host
+
+    async def warm(self) -> None:
+        """Start the browser, if it is not running.
+
+        Raises:
+            InputError: It cannot be started.
+        """
+        await self._running()
+
+    async def lend(self, name: str) -> Tab:
+        """Lend a tab with a MiniWoB++ page loaded, until :meth:`give_back`.
+
+        Raises:
+            InputError: The browser cannot be started.
+            TabLostError: The page could not be loaded.
+        """
+        await self._slots.acquire()
+        try:
+            host = await self._running()
+            tab = await self._take(host, name)
+        except BaseException:
+            self._slots.release()
+            raise
+        self._lent[tab] = host
+        try:
+            await tab.load(name)
+        except BaseException:
+            await self.give_back(tab, fit=False)
+            raise
+        return tab
+
+    async def give_back(self, tab: Tab, *, fit: bool) -> None:
+        """Take a tab back; one that is not fit for further use is closed."""
+        host = self._lent.pop(tab)
+        try:
+            if fit and host is self._host:
+                self._idle.append(tab)
+            elif host.connected:
+                await tab.close()
+        finally:
+            self._slots.release()
+
+    async def close(self) -> None:
+        """Close everything; the pool starts afresh if it is used again."""
+        host, self._host = self._host, None
+        self._idle.clear()
+        if host is not None:
+            await host.close()
+
+    def kill(self) -> None:
+        """End the browser at once, without the event loop."""
+        if self._host is not None:
+            self._host.kill()
+
+    async def _running(self) -> Host:
+        async with self._starting:
+            if self._host is not None and not self._host.connected:
+                lost = sum(host is self._host for host in self._lent.values())
+                self._report("browser-lost", f"the browser is gone, and {lost} episodes with it; starting another")
+                await self.close()
+            if self._host is None:
+                self._host = await Host.start(self._executable, self._report)
+            return self._host
+
+    async def _take(self, host: Host, name: str) -> Tab:
+        ready = [tab for tab in self._idle if tab.loaded == name]
+        if ready:
+            self._idle.remove(ready[-1])
+            return ready[-1]
+        if self._idle and len(self._idle) + len(self._lent) + self._opening >= self._most:
+            return self._spared()
+        self._opening += 1
+        try:
+            return await host.new_tab(self._timeout)
+        finally:
+            self._opening -= 1
+
+    def _spared(self) -> Tab:
+        """Take the idle tab that will be missed least: the oldest of the page that most idle tabs show."""
+        shown = Counter(tab.loaded for tab in self._idle)
+        tab = max(self._idle, key=lambda tab: shown[tab.loaded])
+        self._idle.remove(tab)
+        return tab

@@ -1,11 +1,11 @@
-"""The MiniWoB++ pages: where they lie, how long an episode of each may be, and which must be loaded afresh."""
+"""The MiniWoB++ pages: where they lie, how long an episode may be, which must be loaded afresh, and how one is lost."""
 
 from __future__ import annotations
 
 import difflib
 import importlib.util
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -98,3 +98,19 @@ def check_pages(pages: Iterable[str], key: str = "tasks[].tasks") -> None:
 def step_limit(page: str) -> int:
     """Return the page's own step limit."""
     return STEP_LIMITS.get(page, DEFAULT_STEP_LIMIT)
+
+
+Report = Callable[[str, str], None]
+"""Called with the code and the message of something that happened."""
+
+
+class TabLostError(Exception):
+    """The page cannot be used any more.
+
+    Attributes:
+        code: ``page-lost`` (closed or crashed), ``page-hung`` or ``page-broken`` (its script failed at the start).
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code

@@ -105,7 +105,7 @@ class Episodes:
 
 async def _replay(row: Mapping[str, Any]) -> dict[str, Any]:
     from levelhead.contrib.browser.host import Host
-    from levelhead.contrib.browser.lost import TabLostError
+    from levelhead.contrib.browser.pages import TabLostError
 
     info = row["info"]
     host = await Host.start(None, lambda _code, _message: None)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from playwright.async_api import Error as PlaywrightError
 
 from levelhead.contrib.browser.actions import Action, ActionError
-from levelhead.contrib.browser.lost import TabLostError
-from levelhead.contrib.browser.pages import CARRIES_STATE, page_images, page_url
+from levelhead.contrib.browser.pages import CARRIES_STATE, TabLostError, page_images, page_url
 from levelhead.contrib.browser.view import View, read_view
 
 if TYPE_CHECKING:

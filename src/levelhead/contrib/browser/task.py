@@ -21,7 +21,7 @@ from levelhead.tasks.base import Baseline
 from levelhead.tasks.environment import EnvironmentTask
 
 if TYPE_CHECKING:
-    from levelhead.contrib.browser.pool import Pool
+    from levelhead.contrib.browser.host import Pool
 
 Turns = list[tuple[list[Message], str]]
 """The messages and the answer of each turn of an episode."""
@@ -75,6 +75,16 @@ class BrowserTask(EnvironmentTask):
         """Start an attempt at a prompt."""
         return BrowserEpisode(self._terms(prompt), self.pool, self.report)
 
+    async def open(self, prompt: Prompt) -> BrowserEpisode:
+        """Start an attempt at a prompt and see its page.
+
+        Raises:
+            EpisodeLostError: The page or the browser broke.
+        """
+        episode = self.episode(prompt)
+        await episode.observe()
+        return episode
+
     async def baselines(self, prompts: int) -> Sequence[Baseline]:
         """Return the fixed scripts that are best on the training seeds of each page, and random actions."""
         return await self.scripted.baselines(prompts)
@@ -111,7 +121,7 @@ class BrowserTask(EnvironmentTask):
             self._pool.kill()
             self._pool = None
         if self._pool is None:
-            from levelhead.contrib.browser.pool import Pool
+            from levelhead.contrib.browser.host import Pool
 
             section = self.section
             timeout, executable = section.action_timeout, section.executable

@@ -15,11 +15,13 @@ A script with it:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 from itertools import islice
 from typing import Any
 
-from levelhead.contrib.browser.actions import Action
+from levelhead.contrib.browser.actions import Action, Verb
+from levelhead.contrib.browser.baselines import unbroken
 from levelhead.contrib.browser.episode import BrowserEpisode
 from levelhead.contrib.browser.task import BrowserTask
 from levelhead.errors import InputError
@@ -33,8 +35,6 @@ SYSTEM_PROMPT = (
     "Use the tools to reach the goal; each returns the page as it is then."
 )
 """System message of :meth:`BrowserEnvironments.rows`."""
-
-_ATTEMPTS = 3
 
 
 class BrowserEnvironments:
@@ -75,6 +75,31 @@ class BrowserEnvironments:
         self.loop.close()
 
 
+def _tool(verb: Verb, does: str, **arguments: str) -> Callable[..., str]:
+    """Make the method that takes one action; TRL shows the model its signature and docstring.
+
+    Args:
+        verb: The action.
+        does: What it does, in one sentence.
+        arguments: Name of each argument and what it is; ``element`` and ``target`` are numbers, any other is text.
+    """
+
+    def tool(self: BrowserTools, *positional: Any, **named: Any) -> str:
+        values = signature.bind(self, *positional, **named).arguments
+        text = next((values[name] for name, kind in kinds.items() if kind is str), "")
+        return self._act(Action(verb, values.get("element"), text, to=values.get("target")))
+
+    kinds = {name: int if name in ("element", "target") else str for name in arguments}
+    parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
+    parameters += [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind) for n, kind in kinds.items()]
+    signature = Signature(parameters, return_annotation=str)
+    described = "".join(f"    {name}: {text}\n" for name, text in arguments.items())
+    tool.__doc__ = f"{does}\n\nArgs:\n{described}\nReturns:\n    The page as it is then."
+    tool.__name__, tool.__annotations__ = verb, {**kinds, "return": str}
+    vars(tool)["__signature__"] = signature
+    return tool
+
+
 class BrowserTools:
     """One rollout's page.  TRL shows the model every public method but ``reset`` as a tool, with its docstring.
 
@@ -93,119 +118,39 @@ class BrowserTools:
         self._let_go()
         self.reward = 0.0
         prompt = self._task.prompt(task or next(iter(self._task.section.weights)), seed)
-        for attempt in range(_ATTEMPTS):
-            self._episode = self._task.episode(prompt)
-            try:
-                self._loop.run(self._episode.observe())
-                return f"Goal: {self._episode.view.goal}\n{self._page()}"
-            except EpisodeLostError:
-                if attempt == _ATTEMPTS - 1:
-                    self._episode, self.reward = None, None
-        return "The page cannot be opened."
+        try:
+            self._episode = self._loop.run(unbroken(lambda: self._task.open(prompt)))
+        except EpisodeLostError:
+            self.reward = None
+            return "The page cannot be opened."
+        return f"Goal: {self._episode.view.goal}\n{self._page()}"
 
-    def click(self, element: int) -> str:
-        """Click an element.
-
-        Args:
-            element: The number of the element.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("click", element))
-
-    def fill(self, element: int, text: str) -> str:
-        """Write text into a field, over what it holds.
-
-        Args:
-            element: The number of the field.
-            text: What to write.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("fill", element, text))
-
-    def type(self, element: int, text: str) -> str:
-        """Type text at the end of a field.
-
-        Args:
-            element: The number of the field.
-            text: What to type.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("type", element, text))
-
-    def press(self, key: str) -> str:
-        """Press a key.
-
-        Args:
-            key: Name of the key, such as Enter, Tab, ArrowDown or Control+a.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("press", None, key))
-
-    def select(self, element: int, option: str) -> str:
-        """Choose an option of a list.
-
-        Args:
-            element: The number of the list.
-            option: The option's text.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("select", element, option))
-
-    def focus(self, element: int) -> str:
-        """Move the focus to an element.
-
-        Args:
-            element: The number of the element.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("focus", element))
-
-    def hover(self, element: int) -> str:
-        """Point the mouse at an element.
-
-        Args:
-            element: The number of the element.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("hover", element))
-
-    def scroll(self, element: int, direction: str) -> str:
-        """Scroll a scroll area or a long text field.
-
-        Args:
-            element: The number of the area.
-            direction: up or down.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("scroll", element, direction))
-
-    def drag(self, element: int, target: int) -> str:
-        """Drag an element onto another.
-
-        Args:
-            element: The number of the element to drag.
-            target: The number of the element to drop it on.
-
-        Returns:
-            The page as it is then.
-        """
-        return self._act(Action("drag", element, to=target))
+    click = _tool("click", "Click an element.", element="The number of the element.")
+    fill = _tool(
+        "fill",
+        "Write text into a field, over what it holds.",
+        element="The number of the field.",
+        text="What to write.",
+    )
+    type = _tool("type", "Type text at the end of a field.", element="The number of the field.", text="What to type.")
+    press = _tool("press", "Press a key.", key="Name of the key, such as Enter, Tab, ArrowDown or Control+a.")
+    select = _tool(
+        "select", "Choose an option of a list.", element="The number of the list.", option="The option's text."
+    )
+    focus = _tool("focus", "Move the focus to an element.", element="The number of the element.")
+    hover = _tool("hover", "Point the mouse at an element.", element="The number of the element.")
+    scroll = _tool(
+        "scroll",
+        "Scroll a scroll area or a long text field.",
+        element="The number of the area.",
+        direction="up or down.",
+    )
+    drag = _tool(
+        "drag",
+        "Drag an element onto another.",
+        element="The number of the element to drag.",
+        target="The number of the element to drop it on.",
+    )
 
     def _act(self, action: Action) -> str:
         if self._episode is None:

@@ -1,13 +1,15 @@
-"""BBQ's rows (Parrish et al. 2022, https://github.com/nyu-mll/BBQ): read, validated, and made ready for scoring."""
+"""BBQ (Parrish et al. 2022, https://github.com/nyu-mll/BBQ): its rows, validated and made ready, and the data set."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from levelhead.contrib.items import Item
+from levelhead.tasks.datasets.base import Dataset, Example, options_text
+from levelhead.tasks.datasets.checkers.letters import check_letter
 from levelhead.tasks.datasets.registry import dataset_named
 from levelhead.tasks.datasets.rows import read
 from levelhead.tasks.files import Row
@@ -226,3 +228,40 @@ def _number_or_text(row: Row, key: str) -> str:
 
 def _optional(metadata: Row, key: str) -> str:
     return metadata.text(key, empty=True) if metadata.values.get(key) is not None else "None"
+
+
+def parse(row: Row) -> Iterator[Example]:
+    """Read a row as the ``fairness`` task reads it, with the options in the order of the file.
+
+    Raises:
+        InputError: A field is missing, of another type or out of range, or the label contradicts the condition.
+    """
+    item = parse_row(row)
+    question = f"{item.context}\n{item.question}\n{options_text(item.answers)}"
+    yield Example(
+        question,
+        ((item.answers[item.label],),),
+        f"#### {chr(ord('A') + item.label)}",
+        f"{item.category}/{item.example_id}",
+        strata={"condition": item.condition, "category": item.category},
+        options=item.answers,
+    )
+
+
+DATASET = Dataset(
+    name="bbq",
+    title="BBQ (Parrish et al. 2022, arXiv:2110.08193)",
+    domain="qa",
+    origin="https://github.com/nyu-mll/BBQ, data/*.jsonl",
+    licence="CC BY 4.0",
+    schemas=(
+        (
+            "example_id", "question_index", "question_polarity", "context_condition", "category", "answer_info",
+            "additional_metadata", "context", "question", "ans0", "ans1", "ans2", "label",
+        ),
+    ),
+    parse=parse,
+    check=check_letter,
+    instruction="End with a line of #### and the letter of the answer.",
+    suffixes=(".jsonl", ".json"),
+)  # fmt: skip

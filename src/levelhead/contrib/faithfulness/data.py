@@ -1,13 +1,16 @@
-"""HaluEval's rows (Li et al. 2023, https://github.com/RUCAIBox/HaluEval): recognised by their keys, validated."""
+"""HaluEval (Li et al. 2023, https://github.com/RUCAIBox/HaluEval): its rows, recognised by their keys, and our own."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from levelhead.contrib.items import Item
+from levelhead.tasks.datasets.base import Dataset, Example
+from levelhead.tasks.datasets.checkers.spans import check_words
 from levelhead.tasks.datasets.registry import dataset_named
 from levelhead.tasks.datasets.rows import read
 from levelhead.tasks.files import Row
@@ -149,3 +152,99 @@ def _verdict(row: Row) -> FaithfulnessItem:
     item = make_item("general", response, row.text("user_query"), label, "no" if label == "yes" else "yes")
     spans = tuple(span for span in marked if contains_quote(response, span)) if label == "yes" else ()
     return replace(item, spans=spans)
+
+
+_ASKS = {
+    "qa": "{text}\n\n{question}",
+    "dialogue": "{text}\n\n{question}\nWrite the next reply.",
+    "summarization": "{text}\n\nSummarise the text.",
+    "general": "A user asked: {question}\nThe reply was: {text}\nIs any of it made up? Answer yes or no.",
+}
+
+
+def parse(row: Row) -> Iterator[Example]:
+    """Read a row as the ``faithfulness`` task reads it, whichever of the four files it is from.
+
+    Raises:
+        InputError: The row fits no schema, or a field is missing, empty or of another type.
+    """
+    item = parse_row(row)
+    question = _ASKS[item.kind].format(text=item.text, question=item.question)
+    answer = " ".join(item.right.split())
+    # The field ID of general_data.json is no key: the published file repeats some of its values.
+    yield Example(question, ((answer,),), f"#### {answer}", strata={"kind": item.kind})
+
+
+DATASET = Dataset(
+    name="halueval",
+    title="HaluEval (Li et al. 2023, arXiv:2305.11747)",
+    domain="qa",
+    origin="https://github.com/RUCAIBox/HaluEval, data/{qa,dialogue,summarization,general}_data.json",
+    licence="MIT",
+    schemas=(
+        ("knowledge", "question", "right_answer", "hallucinated_answer"),
+        ("knowledge", "dialogue_history", "right_response", "hallucinated_response"),
+        ("document", "right_summary", "hallucinated_summary"),
+        ("user_query", "chatgpt_response", "hallucination"),
+        ("user_query", "chatgpt_response", "hallucination_label"),
+    ),
+    parse=parse,
+    check=check_words,
+    instruction="End with a line of #### and the answer.",
+    suffixes=(".jsonl", ".json"),
+)
+
+
+# One form for every fact and few words a property: what a tiny policy has to learn here is to read, not to speak.
+_FACT = "{name}'s {what} is {value}."
+_QUESTION = "What is {name}'s {what}?"
+_NAMES = ("Anna", "Ben", "Carla", "David", "Emma", "Frank", "Grace", "Henry", "Ivan", "Julia")
+_VALUES = {
+    "city": ("Rome", "Paris", "Oslo", "Cairo", "Lima", "Delhi"),
+    "color": ("red", "blue", "green", "black", "white", "pink"),
+    "sport": ("tennis", "golf", "judo", "rowing", "hockey", "boxing"),
+    "dish": ("rice", "soup", "pasta", "fish", "salad", "stew"),
+    "drink": ("tea", "coffee", "milk", "juice", "water", "cider"),
+    "subject": ("math", "history", "music", "art", "law", "biology"),
+    "language": ("French", "Arabic", "Hindi", "Greek", "Dutch", "Korean"),
+    "game": ("chess", "poker", "darts", "bingo", "bridge", "dominoes"),
+}
+
+
+def generate_items(count: int, unanswerable: float) -> list[FaithfulnessItem]:
+    """Make ``count`` different items, about the share ``unanswerable`` of them without an answer in their text.
+
+    Two to four shuffled facts about one or two people; the question asks for one.  In half of the items the
+    hallucinated answer is what the text says of the other person, in the other half the text does not hold it.  For an
+    unanswerable question another fact about the same person stands in the place of the one that answers it.  The same
+    arguments give the same items, and a larger count the same and more.
+    """
+    items: list[FaithfulnessItem] = []
+    seen: set[str] = set()
+    number = 0
+    while len(items) < count:
+        item = _item(random.Random(f"levelhead/faithfulness/{number}"), unanswerable)
+        number += 1
+        if item.group not in seen:
+            seen.add(item.group)
+            items.append(item)
+    return items
+
+
+def _item(rng: random.Random, unanswerable: float) -> FaithfulnessItem:
+    name, other = rng.sample(_NAMES, 2)
+    size = rng.randint(2, 4)
+    what, *spare = rng.sample(list(_VALUES), size + 1)
+    right, wrong = rng.sample(_VALUES[what], 2)
+    missing = rng.random() < unanswerable
+    # Where the fact is missing another takes its place: a shorter text would give that away.
+    first = spare.pop() if missing else what
+    facts = [(name, first, rng.choice(_VALUES[first]) if missing else right)]
+    if rng.random() < 0.5:
+        facts.append((other, what, wrong))
+    while len(facts) < size:
+        filler = spare.pop()
+        facts.append((rng.choice((name, other)), filler, rng.choice(_VALUES[filler])))
+    rng.shuffle(facts)
+    text = " ".join(_FACT.format(name=n, what=w, value=v) for n, w, v in facts)
+    return qa_item(text, _QUESTION.format(name=name, what=what), UNKNOWN if missing else right, wrong)

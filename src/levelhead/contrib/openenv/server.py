@@ -20,6 +20,7 @@ from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from levelhead.contrib.browser.baselines import unbroken
 from levelhead.contrib.browser.episode import BrowserEpisode
 from levelhead.contrib.browser.pages import page_names, page_url
 from levelhead.contrib.browser.task import BrowserTask
@@ -28,8 +29,6 @@ from levelhead.tasks.base import EpisodeLostError
 
 MAX_MESSAGE = 64 * 1024
 """Bytes of a client's message."""
-
-_ATTEMPTS = 3
 
 
 class RefusedError(Exception):
@@ -103,14 +102,8 @@ class Session:
         if page not in page_names():
             raise RefusedError("VALIDATION_ERROR", f"there is no task {str(page)[:50]!r}")
         await self.close()
-        for attempt in range(_ATTEMPTS):
-            episode = self._task.episode(self._task.prompt(str(page), seed))
-            try:
-                await episode.observe()
-                break
-            except EpisodeLostError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
+        prompt = self._task.prompt(str(page), seed)
+        episode = await unbroken(lambda: self._task.open(prompt))
         self._episode, self._live = episode, True
         self._id = str(data.get("episode_id") or f"{page}-{seed}")[:255]
         self._steps, self._total = 0, 0.0

@@ -1,10 +1,15 @@
-"""What the policy reads: the question and one line, or the language reference before it."""
+"""The prompts: what the policy reads, and what the operators ask a model.
+
+What a model wrote earlier is put between tags and is data to the next call; it is never taken apart for instructions.
+"""
 
 from __future__ import annotations
 
 from levelhead.contrib.workflow.language import Limits
 from levelhead.contrib.workflow.operators import OPERATORS
+from levelhead.contrib.workflow.problems import Problem
 from levelhead.records import Message
+from levelhead.tasks.datasets.registry import dataset_named
 
 INSTRUCTION = "Write a workflow."
 """Put under every question, for a policy that is taught the language."""
@@ -46,3 +51,107 @@ Use no more than the problem needs: right answers count most, then few tokens, t
 Examples:
 <workflow>AnswerGenerate -> Format</workflow>
 <workflow>CustomCodeGenerate -> (Test ? Revise : done) * 3</workflow>"""
+
+
+_ANSWER_FORM = {
+    "math": "Give the final answer on the last line as: #### NUMBER",
+    "qa": "Give the final answer, as few words as possible, on the last line as: #### ANSWER",
+    "code": "Give the complete Python function {entry_point} in one ```python code block.",
+}
+
+
+def form(problem: Problem) -> str:
+    """Return the line that says how an answer must end."""
+    if problem.dataset:
+        return dataset_named(problem.dataset).instruction
+    return _ANSWER_FORM[problem.domain].format(entry_point=problem.entry_point)
+
+
+def custom(problem: Problem, before: str | None) -> list[Message]:
+    """Ask for an answer."""
+    return _ask(problem, f"Solve the problem. Be brief. {form(problem)}", before)
+
+
+def answer_generate(problem: Problem, before: str | None) -> list[Message]:
+    """Ask for reasoning, then an answer."""
+    return _ask(problem, f"Think step by step, then solve the problem. {form(problem)}", before)
+
+
+def programmer(problem: Problem, before: str | None, error: str | None = None) -> list[Message]:
+    """Ask for a program that prints the answer, or, for code, for the function; the last attempt's error at hand."""
+    if problem.domain == "code":
+        task = f"Write Python for the problem. {form(problem)} Use the standard library only."
+    else:
+        task = (
+            "Write a Python program that computes the answer and prints it, and prints nothing else. "
+            "Use the standard library only. Put it in one ```python code block."
+        )
+    if error:
+        task += f"\nYour last program failed:\n<error>\n{error}\n</error>"
+    return _ask(problem, task, before)
+
+
+def code_generate(problem: Problem, before: str | None) -> list[Message]:
+    """Ask for the function."""
+    name = problem.entry_point or "solve"
+    task = f"Write the Python function {name} that solves the problem, in one ```python code block, and nothing else."
+    return _ask(problem, task, before)
+
+
+def write_tests(problem: Problem) -> list[Message]:
+    """Ask for assertions about a function that has been asked for."""
+    task = (
+        f"Do not solve the problem. Write five Python assert statements about {problem.entry_point} that any right "
+        "solution passes, edge cases included, one a line, in one ```python code block."
+    )
+    return _ask(problem, task, None)
+
+
+def write_check(problem: Problem, draft: str) -> list[Message]:
+    """Ask for a program that checks an answer."""
+    task = (
+        "Check the answer below. Write a Python program that works the problem out in its own way, compares, and "
+        "prints PASS if the answer is right and FAIL if it is not. Use the standard library only. Put it in one "
+        "```python code block."
+    )
+    return _ask(problem, task, draft, label="answer")
+
+
+def review(problem: Problem, draft: str) -> list[Message]:
+    """Ask whether an answer is right."""
+    task = (
+        "Review the answer below. Begin with one line, VERDICT: RIGHT or VERDICT: WRONG. "
+        "If it is wrong, say in a few sentences what is wrong."
+    )
+    return _ask(problem, task, draft, label="answer")
+
+
+def revise(problem: Problem, draft: str, note: str) -> list[Message]:
+    """Ask for a better answer."""
+    task = f"Improve the answer below. A reviewer said:\n<review>\n{note}\n</review>\n{form(problem)}"
+    return _ask(problem, task, draft, label="answer")
+
+
+def reduce(problem: Problem, draft: str) -> list[Message]:
+    """Ask for the bare answer."""
+    return _ask(problem, f"Do not solve again. State the answer below in its final form. {form(problem)}", draft)
+
+
+def choose(problem: Problem, drafts: list[str]) -> list[Message]:
+    """Ask which of several answers is best, by its letter."""
+    options = "\n".join(f"<{letter(i)}>\n{draft}\n</{letter(i)}>" for i, draft in enumerate(drafts))
+    text = (
+        f"Which of these answers to the problem is best? Reply with its letter alone.\n\n<problem>\n{problem.question}"
+        f"\n</problem>\n{options}"
+    )
+    return [{"role": "user", "content": text}]
+
+
+def letter(i: int) -> str:
+    """Return the name of the i-th option, counted from 0."""
+    return chr(ord("A") + i)
+
+
+def _ask(problem: Problem, task: str, before: str | None, label: str = "earlier_attempt") -> list[Message]:
+    held = f"\n<{label}>\n{before}\n</{label}>" if before else ""
+    return [{"role": "user", "content": f"{task}\n\n<problem>\n{problem.question}\n</problem>{held}"}]

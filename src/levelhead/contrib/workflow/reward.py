@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from levelhead.contrib.workflow.executor import Outcome
+from levelhead.contrib.workflow.interpret import Outcome
 from levelhead.contrib.workflow.language import Chain, Extraction, Node, calls, depth
 from levelhead.contrib.workflow.language.tree import children
 from levelhead.recipe.workflow import RewardConfig, ThreeLevelReward

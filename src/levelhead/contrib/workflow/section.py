@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from levelhead import metrics as metric
-from levelhead.contrib.workflow.analysis import STRUCTURES, Analysis
-from levelhead.contrib.workflow.runs import analyse_run, tasks_of
+from levelhead.contrib.workflow.analysis import STRUCTURES, Analysis, analyse_run, tasks_of
 from levelhead.doctor.table import Table
 from levelhead.metrics import held_out
 from levelhead.report.charts import Chart, area_traces, bar_traces, key, line_trace, plain

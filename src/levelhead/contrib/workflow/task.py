@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import fmean
 
 from levelhead.contrib.workflow import prompts, reward
-from levelhead.contrib.workflow.analysis import structure
-from levelhead.contrib.workflow.executor import Executor, Job, Outcome
+from levelhead.contrib.workflow.census import census, structure
+from levelhead.contrib.workflow.interpret import Executor, Job, Outcome
 from levelhead.contrib.workflow.language import Extraction, Limits, Node, extract
-from levelhead.contrib.workflow.problems import Problem, epoch, generate, load
+from levelhead.contrib.workflow.problems import DOMAINS, Problem, epoch, generate, load
 from levelhead.contrib.workflow.simulator import (
     SimulatedExecutor,
     bars,
@@ -23,7 +24,6 @@ from levelhead.contrib.workflow.simulator import (
     expected,
     varied_workflows,
 )
-from levelhead.contrib.workflow.summary import summarize
 from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Workflow
 from levelhead.recipe.workflow import EndpointExecutor, ThreeLevelReward
@@ -186,13 +186,13 @@ class WorkflowTask(SingleTurnTask):
         return Score(self._section.reward.invalid, dict.fromkeys(reward.PARTS, 0.0), valid=False, info=info)
 
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
-        """Return the task's metrics, listed in :mod:`levelhead.contrib.workflow.summary`, and what the executor cost.
+        """Return the task's metrics, those of :func:`metrics_of`, and what the executor cost.
 
         Beside ``expected_reward`` stand the two bars that it is to be held against, over the same problems:
         ``expected_reward/best_fixed`` of the single best workflow and ``expected_reward/best_by_class`` of the oracle.
         """
         scores = [rollout.score for _, rollout in results if rollout.score is not None]
-        values = {**super().summarize(results), **summarize(scores), **self._executor.metrics()}
+        values = {**super().summarize(results), **metrics_of(scores), **self._executor.metrics()}
         if held_out.EXPECTED_REWARD in values:
             problems = [self._problems[prompt.id] for prompt, _ in results]
             fixed, by_class = bars(problems, self._section.reward, self.limits)
@@ -242,3 +242,39 @@ def _make_executor(section: Workflow) -> Executor:
 
 def _question_key(problem: Problem) -> str:
     return " ".join(problem.question.lower().split())
+
+
+def metrics_of(scores: Sequence[Score]) -> Mapping[str, float]:
+    """Return the metrics of some scored rollouts; one that has no rollouts to be taken over is absent.
+
+    ``accuracy`` (share of right answers, fallbacks counted as wrong) and ``accuracy/DOMAIN``; ``fallback`` and
+    ``normalised``, shares of the answers; over valid workflows ``tokens`` and ``calls`` (means), ``unique`` (share of
+    different workflows), ``workflow_entropy`` (nats) and ``structure/CLASS``; ``expected_reward`` (mean of the exact
+    expectations, fallbacks at their reward), in the simulator.
+    """
+    if not scores:
+        return {}
+    values = {held_out.ACCURACY: fmean(map(_right, scores))}
+    for domain in DOMAINS:
+        here = [_right(score) for score in scores if score.info["domain"] == domain]
+        if here:
+            values[held_out.ACCURACY_OF.of(domain)] = fmean(here)
+    workflow_census = census(score.info["workflow"] for score in scores)
+    valid = [score for score in scores if score.valid]
+    values[held_out.FALLBACK] = workflow_census.fallback
+    values[held_out.NORMALISED] = fmean(bool(score.info.get("repairs")) for score in scores)
+    if all("expected" in score.info for score in valid):
+        values[held_out.EXPECTED_REWARD] = fmean(
+            score.info["expected"] if score.valid else score.total for score in scores
+        )
+    if valid:
+        values[held_out.TOKENS] = fmean(score.info["tokens"] for score in valid)
+        values[held_out.CALLS] = fmean(score.info["calls"] for score in valid)
+        values[held_out.UNIQUE] = workflow_census.unique / workflow_census.valid
+        values[held_out.WORKFLOW_ENTROPY] = workflow_census.entropy
+        values |= {held_out.STRUCTURE.of(name): share for name, share in workflow_census.structures.items()}
+    return values
+
+
+def _right(score: Score) -> float:
+    return float(score.parts["correctness"] == 1.0)

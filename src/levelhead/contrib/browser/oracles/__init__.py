@@ -6,18 +6,10 @@ does can be learnt from it.  It raises ``LookupError`` where it does not know wh
 
 from __future__ import annotations
 
-from levelhead.contrib.browser.oracles import calendar, clicks, forms, mail, puzzles, search, social
+from levelhead.contrib.browser.oracles import clicks, forms
 from levelhead.contrib.browser.oracles.find import Oracle
 
-ORACLES: dict[str, Oracle] = {
-    **clicks.ORACLES,
-    **forms.ORACLES,
-    **search.ORACLES,
-    **puzzles.ORACLES,
-    **calendar.ORACLES,
-    **mail.ORACLES,
-    **social.ORACLES,
-}
+ORACLES: dict[str, Oracle] = clicks.ORACLES | forms.ORACLES
 """Page name to its oracle."""
 
 __all__ = ["ORACLES", "Oracle"]

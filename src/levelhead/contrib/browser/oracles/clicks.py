@@ -1,18 +1,23 @@
-"""Pages on which the right things have to be clicked."""
+"""Pages on which the right things have to be clicked: buttons, links, dates, search results, posts."""
 
 from __future__ import annotations
+
+from datetime import date, datetime
 
 from levelhead.contrib.browser.actions import Action
 from levelhead.contrib.browser.oracles.find import (
     Oracle,
     click,
+    fill,
     matched,
     named,
     one_of,
     ordinal,
     press_button,
     quoted,
+    scroll_down,
     text_fields,
+    texts,
     with_role,
 )
 from levelhead.contrib.browser.view import Element, View
@@ -135,7 +140,7 @@ def cheapest_ticket(view: View, _: int) -> Action:
 
 def odd_or_even(view: View, step: int) -> Action:
     """Mark the numbers in turn, then submit."""
-    numbers = [int(text) for line in view.lines for text in line.parts if isinstance(text, str)]
+    numbers = [int(text) for text in texts(view)]
     if step > len(numbers):
         return press_button(view, "Submit")
     side = "Odd" if numbers[step - 1] % 2 else "Even"
@@ -156,6 +161,106 @@ def shape_kind(view: View, _: int) -> Action:
     kinds = {"circle": "Circle", "rect": "Rectangle", "polygon": "Triangle"}
     kind = kinds.get(figure.role) or ("Number" if figure.name.isdigit() else "Letter")
     return click(named(view, kind, "button"))
+
+
+def pick_date(view: View, _: int) -> Action:
+    """Open the calendar, turn to the month, click the day, submit."""
+    wanted = matched(r"(\d\d/\d\d/\d{4})", view.goal)[0]
+    month, day, year = (int(number) for number in wanted.split("/"))
+    field = one_of(text_fields(view))
+    if field.value == wanted:
+        return press_button(view, "Submit")
+    shown = _month_shown(view)
+    if shown is None:
+        return click(field)
+    if shown != date(year, month, 1):
+        return click(named(view, "Prev" if shown > date(year, month, 1) else "Next"))
+    return click(named(view, str(day), "link"))
+
+
+def _month_shown(view: View) -> date | None:
+    for text in texts(view):
+        try:
+            return datetime.strptime(text, "%B %Y").date()
+        except ValueError:
+            continue
+    return None
+
+
+RESULTS_A_PAGE = 3
+
+
+def autocomplete(view: View, _: int) -> Action:
+    """Write the beginning, click the suggestion with the right end, submit."""
+    start, *rest = quoted(view.goal)
+    end = rest[0] if rest else ""
+    field = one_of(text_fields(view))
+    if field.value.startswith(start) and field.value.endswith(end) and field.value != start:
+        return press_button(view, "Submit")
+    suggested = [item for item in view.elements if item.role in ("item", "menuitem") and item.name.startswith(start)]
+    right = [item for item in suggested if item.name.endswith(end)]
+    return click(right[0]) if right else fill(field, start)
+
+
+def nth_result(view: View, _: int) -> Action:
+    """Search, turn to the page of the nth result, click it."""
+    (wanted,) = {text for text in quoted(view.goal) if text != "Search"}
+    index = ordinal(matched(r"click the (\d+)", view.goal)[0])
+    field = one_of(text_fields(view))
+    if field.value != wanted:
+        return fill(field, wanted)
+    links = with_role(view, "link")
+    pages = [link for link in links if link.name.isdigit() or link.name in ("<", ">")]
+    if not pages:
+        return press_button(view, "Search")
+    page = named(view, str(index // RESULTS_A_PAGE + 1), "link")
+    if "selected" not in page.states:
+        return click(page)
+    return click(one_of([link for link in links if link not in pages], index % RESULTS_A_PAGE))
+
+
+def phone_book(view: View, _: int) -> Action:
+    """Turn the pages to a person, click their number, address or mail."""
+    who, what = matched(r"Find (.*) in the contact book and click on their (.*)\.", view.goal)
+    labels = {"phone number": "Phone:", "email": "Email:", "address": "Address:"}
+    shown = next(iter(texts(view)), "")
+    if shown != who:
+        return click(named(view, ">", "link"))
+    for line in view.lines:
+        if line.parts[0] == labels[what] and not isinstance(line.parts[1], str):
+            return click(line.parts[1])
+    raise LookupError(f"the contact has no {what}")
+
+
+ICONS = {"Reply": "reply", "Retweet": "retweet", "Like": "like", "Share": "share"}
+
+
+def one_post(view: View, _: int) -> Action:
+    """Click a button under a user's post; most are in a menu that opens first."""
+    user, button = matched(r'For the user (@\w+), click on the "(.*)" button', view.goal)
+    icon = ICONS.get(button)
+    if icon is None:
+        entries = [element for element in view.elements if element.name in (button, f"{button} {user}")]
+        if entries:
+            return click(entries[0])
+        if any(element.name == "Share via DM" for element in view.elements):  # the menu is open, its end out of sight
+            return scroll_down(view)
+        icon = "more"
+    posts = _posts(view, user, icon)
+    return click(posts[0]) if posts else scroll_down(view)
+
+
+def _posts(view: View, user: str, icon: str) -> list[Element]:
+    """Return the icons of a name in the posts of a user that are in sight."""
+    icons = []
+    theirs = False
+    for line in view.lines:
+        for part in line.parts:
+            if isinstance(part, str) and "@" in part:
+                theirs = user in part.split()
+            elif isinstance(part, Element) and theirs and part.name.split(" ")[0] == icon:
+                icons.append(part)
+    return icons
 
 
 ORACLES: dict[str, Oracle] = {
@@ -188,4 +293,13 @@ ORACLES: dict[str, Oracle] = {
     "navigate-tree": tree,
     "odd-or-even": odd_or_even,
     "unicode-test": quoted_button,
+    "choose-date": pick_date,
+    "choose-date-easy": pick_date,
+    "choose-date-medium": pick_date,
+    "choose-date-nodelay": pick_date,
+    "phone-book": phone_book,
+    "search-engine": nth_result,
+    "use-autocomplete": autocomplete,
+    "use-autocomplete-nodelay": autocomplete,
+    "social-media": one_post,
 }

@@ -95,12 +95,27 @@ def fill_all(pairs: Iterable[tuple[Element, str]]) -> Action | None:
     return None
 
 
+def scroll_down(view: View) -> Action:
+    """Scroll the first area that has more below down.
+
+    Raises:
+        LookupError: There is none.
+    """
+    areas = [area for area in with_role(view, "scroll area") if "more below" in area.states]
+    return Action("scroll", one_of(areas).ref, "down")
+
+
 def check_all(boxes: Iterable[tuple[Element, bool]]) -> Action | None:
     """Click the first box that is not as it should be; ``None`` when all are."""
     for box, wanted in boxes:
         if ("checked" in box.states) != wanted:
             return click(box)
     return None
+
+
+def texts(view: View) -> list[str]:
+    """Return the texts of the page."""
+    return [part for line in view.lines for part in line.parts if isinstance(part, str)]
 
 
 def ordinal(text: str) -> int:

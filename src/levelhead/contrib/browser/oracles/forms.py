@@ -1,7 +1,8 @@
-"""Pages with a form to fill in."""
+"""Pages with something to write: forms, puzzles whose result is entered, the mail client."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from levelhead.contrib.browser.actions import Action
@@ -10,6 +11,7 @@ from levelhead.contrib.browser.oracles.find import (
     check_all,
     click,
     fields_by_label,
+    fill,
     fill_all,
     matched,
     named,
@@ -17,10 +19,12 @@ from levelhead.contrib.browser.oracles.find import (
     ordinal,
     press_button,
     quoted,
+    scroll_down,
     text_fields,
+    texts,
     with_role,
 )
-from levelhead.contrib.browser.view import View
+from levelhead.contrib.browser.view import Element, View
 
 
 def answer_with(answer: Callable[[View], str]) -> Oracle:
@@ -55,8 +59,7 @@ def a_time(view: View) -> str:
 
 def nth_word(view: View) -> str:
     """Return the word of a number."""
-    text = next(part for line in view.lines for part in line.parts if isinstance(part, str))
-    words = text.split()
+    words = texts(view)[0].split()
     index = ordinal(view.goal)
     if index >= len(words):
         raise LookupError(f"the text has {len(words)} words")
@@ -70,7 +73,7 @@ def table_value(view: View) -> str:
 
 def spaced_letters(view: View) -> str:
     """Return the letters shown apart as one word."""
-    return next(part for line in view.lines for part in line.parts if isinstance(part, str)).replace(" ", "")
+    return texts(view)[0].replace(" ", "")
 
 
 def last_word(view: View) -> str:
@@ -166,8 +169,99 @@ def spinner(view: View, _: int) -> Action:
 
 
 def _table(view: View) -> dict[str, str]:
-    rows = [part.split(" | ") for line in view.lines for part in line.parts if isinstance(part, str) and " | " in part]
+    rows = [text.split(" | ") for text in texts(view) if " | " in text]
     return {row[0]: row[1] for row in rows}
+
+
+def arithmetic(view: View) -> str:
+    """Return the value of ``a op b``."""
+    a, sign, b = matched(r"(-?\d+) ([-+x]) (-?\d+)", " ".join(texts(view)))
+    return str({"+": int(a) + int(b), "-": int(a) - int(b), "x": int(a) * int(b)}[sign])
+
+
+def algebra(view: View) -> str:
+    """Return x in ``x op b = c`` or ``a op x = c``."""
+    a, sign, b, c = matched(r"(x|-?\d+) ([-+]) (x|-?\d+) = (-?\d+)", " ".join(texts(view)))
+    if a == "x":
+        return str(int(c) - int(b) if sign == "+" else int(c) + int(b))
+    return str(int(c) - int(a) if sign == "+" else int(a) - int(c))
+
+
+def guess_number(view: View, _: int) -> Action:
+    """Halve what remains between 0 and 9, told by the last answer alone whether to go up or down.
+
+    The page shows the last guess and its verdict, not those before, so each guess is the middle of what the path of
+    halvings to it left over.
+    """
+    field = one_of(text_fields(view))
+    hint = re.search(r"(higher|lower) than (\d+)", " ".join(texts(view)))
+    low, high = 0, 9
+    if hint is not None:
+        low, high = _remaining(int(hint[2]), up=hint[1] == "higher")
+    middle = str((low + high) // 2)
+    return press_button(view, "Submit") if field.value == middle else fill(field, middle)
+
+
+def generate_number(view: View, _: int) -> Action:
+    """Generate until the number is as asked, then submit."""
+    shown = " ".join(texts(view))
+    if re.fullmatch(r"-?\d+", shown) and _as_asked(view.goal, int(shown)):
+        return press_button(view, "Submit")
+    return press_button(view, "Generate")
+
+
+def _remaining(last: int, *, up: bool) -> tuple[int, int]:
+    low, high = 0, 9
+    while (middle := (low + high) // 2) != last:
+        if low >= high:
+            raise LookupError(f"{last} is no halving of 0 to 9")
+        low, high = (middle + 1, high) if last > middle else (low, middle - 1)
+    return (last + 1, high) if up else (low, last - 1)
+
+
+def _as_asked(goal: str, number: int) -> bool:
+    if "even" in goal or "odd" in goal:
+        return number % 2 == ("odd" in goal)
+    side, bound = matched(r"(greater|less) than (-?\d+)", goal)
+    return number > int(bound) if side == "greater" else number < int(bound)
+
+
+def mail(view: View, _: int) -> Action:
+    """Do with a sender's mail what the goal says."""
+    match = re.search(r"email by (.*?) and (.*)", view.goal)
+    if match is None:
+        raise LookupError(f"unexpected goal: {view.goal}")
+    sender, task = match.groups()
+    if "trash" in task or "delete" in task or "star" in task:
+        return _icon(view, sender, "trash" if "trash" in task or "delete" in task else "star")
+    if "reply" in task:
+        return _write(view, sender, "Reply", re.findall(r'"(.*)"', task)[0])
+    return _write(view, sender, "Forward", re.findall(r"to (.*)\.", task)[0])
+
+
+def _icon(view: View, sender: str, icon: str) -> Action:
+    """Click the icon that follows the row of a sender, scrolling down while the sender is not in sight."""
+    passed = False
+    for line in view.lines:
+        for part in line.parts:
+            if isinstance(part, Element):
+                passed = passed or part.name.split(" ")[0] == sender
+                if passed and part.name == icon:
+                    return click(part)
+    return scroll_down(view)
+
+
+def _write(view: View, sender: str, how: str, text: str) -> Action:
+    """Open the mail, click Reply or Forward, write the text or the name, send."""
+    fields = text_fields(view)
+    if fields:
+        return fill_all([(fields[0], text)]) or click(one_of([e for e in view.elements if "send" in e.name]))
+    if any(element.name == how for element in view.elements):
+        return click(named(view, how))
+    for element in view.elements:
+        if element.name.split(" ")[0] == sender:
+            return click(element)
+    return scroll_down(view)
 
 
 ORACLES: dict[str, Oracle] = {
@@ -197,4 +291,15 @@ ORACLES: dict[str, Oracle] = {
     "scroll-text": answer_with(last_word),
     "text-transform": answer_with(spaced_letters),
     "use-spinner": spinner,
+    "generate-number": generate_number,
+    "guess-number": guess_number,
+    "simple-algebra": answer_with(algebra),
+    "simple-arithmetic": answer_with(arithmetic),
+    "email-inbox": mail,
+    "email-inbox-delete": mail,
+    "email-inbox-forward": mail,
+    "email-inbox-important": mail,
+    "email-inbox-noscroll": mail,
+    "email-inbox-reply": mail,
+    "email-inbox-star-reply": mail,
 }

@@ -1,7 +1,6 @@
 """The workflow language: grammar, typed tree, canonical printer, static checks, extraction from a model's answer."""
 
 from levelhead.contrib.workflow.language.checks import Limits, check, most_calls
-from levelhead.contrib.workflow.language.errors import WorkflowError
 from levelhead.contrib.workflow.language.extract import Extraction, extract
 from levelhead.contrib.workflow.language.parser import parse, to_text
 from levelhead.contrib.workflow.language.tree import (
@@ -12,6 +11,7 @@ from levelhead.contrib.workflow.language.tree import (
     Loop,
     Node,
     Parallel,
+    WorkflowError,
     calls,
     chain,
     depth,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from levelhead.contrib.workflow.language.errors import WorkflowError
 from levelhead.contrib.workflow.language.tree import (
     Call,
     Chain,
@@ -18,6 +17,7 @@ from levelhead.contrib.workflow.language.tree import (
     Loop,
     Node,
     Parallel,
+    WorkflowError,
     calls,
     depth,
     start_column,

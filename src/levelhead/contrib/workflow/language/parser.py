@@ -12,8 +12,17 @@ from typing import Any
 
 from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken
 
-from levelhead.contrib.workflow.language.errors import WorkflowError
-from levelhead.contrib.workflow.language.tree import Call, Chain, Conditional, Done, Loop, Node, Parallel, chain
+from levelhead.contrib.workflow.language.tree import (
+    Call,
+    Chain,
+    Conditional,
+    Done,
+    Loop,
+    Node,
+    Parallel,
+    WorkflowError,
+    chain,
+)
 from levelhead.contrib.workflow.operators import OPERATORS, nearest_operator
 
 LONGEST = 2000

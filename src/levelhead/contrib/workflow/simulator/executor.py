@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from levelhead.contrib.workflow.executor import Job, Outcome
-from levelhead.contrib.workflow.interpret import Path, Verdict, run
-from levelhead.contrib.workflow.problems.base import Problem
+from levelhead.contrib.workflow.interpret import Job, Outcome, Path, Verdict, run
+from levelhead.contrib.workflow.problems import Problem
 from levelhead.contrib.workflow.reward import LEVELS
 from levelhead.contrib.workflow.simulator import model
 from levelhead.contrib.workflow.simulator.model import Chances, Quality, World

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from levelhead.contrib.workflow.operators import OPERATORS
-from levelhead.contrib.workflow.problems.base import DIFFICULTIES, Difficulty, Domain
+from levelhead.tasks.datasets.base import DIFFICULTIES, Difficulty, Domain
 
 
 class Quality(IntEnum):

@@ -1,12 +1,44 @@
-"""How right a numeric answer is."""
+"""How right the answer of a workflow is, by domain: one of five levels."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 
-from levelhead.contrib.workflow.answers.quantity import Quantity, as_float, read_quantity, same_value
-from levelhead.contrib.workflow.answers.words import grade_words
+from levelhead.contrib.workflow.problems import Problem
+from levelhead.contrib.workflow.quantity import Quantity, as_float, read_quantity, same_value
+from levelhead.tasks.datasets.registry import dataset_named
 from levelhead.tasks.numbers import final_answer, parse_number
+from levelhead.tasks.sandbox import Bench
+from levelhead.tasks.sandbox.programs import extract_program, run_tests
+from levelhead.tasks.text_match import exact_match, token_f1
+
+_CJK = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])")
+_OUTER = re.compile(r"^[\s*_`\"'\u201c\u2018]+|[\s*_`\"'\u201d\u2019.]+$")
+
+
+def grade_words(answer: str, references: tuple[str, ...]) -> float:
+    """Return the correctness level of a text, against the reference it is closest to.
+
+    1.0: the same once normalised (Rajpurkar et al. 2016: case, punctuation, articles).  0.7: token F1 of at least 0.8.
+    0.4: at least 0.4.  0.2: any other text.  0.0: none.  Characters of scripts without spaces are tokens.
+    """
+    stated = final_answer(answer)
+    lines = [line for line in answer.strip().splitlines() if line.strip()]
+    text = _OUTER.sub("", stated if stated is not None else lines[-1] if lines else "")
+    return max((_grade(text, reference) for reference in references), default=0.0)
+
+
+def _grade(text: str, reference: str) -> float:
+    if exact_match(text, reference):
+        return 1.0
+    score = token_f1(_CJK.sub(r" \1 ", text), _CJK.sub(r" \1 ", reference))
+    if score >= 0.8:
+        return 0.7
+    if score >= 0.4:
+        return 0.4
+    return 0.2 if text.strip() else 0.0
+
 
 NEAR = 0.01
 """Relative error up to which a number is nearly right."""
@@ -72,3 +104,23 @@ def _near(given: float, wanted: float, decimals: int | None) -> float:
     if error <= ROUGH * scale or any(abs(given - other) <= 1e-9 * abs(other) for other in kindred):
         return 0.4
     return 0.2
+
+
+async def grade(problem: Problem, answer: str, bench: Bench) -> tuple[float, str]:
+    """Return how right an answer is, and why it is not where that can be said.
+
+    Code is run in the sandbox, at a seat of the bench.  A problem of a public data set is judged by its checker.
+
+    Returns:
+        The level, one of 0, 0.2, 0.4, 0.7 and 1, and a note.
+    """
+    if problem.example is not None:
+        verdict = await bench.run(partial(dataset_named(problem.dataset).check, problem.example), answer)
+        return verdict.level, verdict.note
+    if problem.domain == "code":
+        name, tests = problem.entry_point or "", problem.tests or ""
+        run = await bench.run(run_tests, extract_program(answer, name), tests, name)
+        return run.level, run.note
+    if problem.domain == "qa":
+        return grade_words(answer, problem.answers), ""
+    return max(grade_number(answer, reference) for reference in problem.answers), ""

@@ -1,24 +1,31 @@
-"""What the operators do when they ask a model."""
+"""The ``endpoint`` executor: workflows run by real calls to an OpenAI-compatible chat endpoint."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from levelhead.contrib.workflow.answers import extract_program, run_tests
-from levelhead.contrib.workflow.answers.quantity import read_quantity, same_value
-from levelhead.contrib.workflow.endpoint import templates
-from levelhead.contrib.workflow.interpret import Path, Verdict
+import httpx2
+
+from levelhead.contrib.workflow import prompts
+from levelhead.contrib.workflow.answers import grade
+from levelhead.contrib.workflow.interpret import Job, Outcome, Path, Verdict, run
 from levelhead.contrib.workflow.operators import OPERATORS
-from levelhead.contrib.workflow.problems.base import Problem
+from levelhead.contrib.workflow.problems import Problem
+from levelhead.contrib.workflow.quantity import read_quantity, same_value
+from levelhead.metrics import held_out
+from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
 from levelhead.records import Message
-from levelhead.tasks.endpoint import ChatClient
+from levelhead.tasks.endpoint import ChatClient, Pace, ReplyCache, all_of
 from levelhead.tasks.endpoint.verdicts import read_letter, read_verdict
+from levelhead.tasks.metering import Usage
 from levelhead.tasks.numbers import final_answer
-from levelhead.tasks.sandbox import Bench, ProgramResult, run_program
+from levelhead.tasks.sandbox import Bench, ProgramResult, find_wall, run_program
+from levelhead.tasks.sandbox.programs import extract_program, run_tests
 from levelhead.tasks.text_match import normalize_answer
 
 _LONGEST_NOTE = 2000
@@ -60,9 +67,9 @@ class Asking:
         if operator == "Programmer":
             return await self._program(path, text)
         make = {
-            "Custom": templates.custom,
-            "AnswerGenerate": templates.answer_generate,
-            "CustomCodeGenerate": templates.code_generate,
+            "Custom": prompts.custom,
+            "AnswerGenerate": prompts.answer_generate,
+            "CustomCodeGenerate": prompts.code_generate,
         }[operator]
         return Draft(await self._ask(make(self._problem, text), path))
 
@@ -72,7 +79,7 @@ class Asking:
         if not draft.text.strip():
             return Verdict(True, operator, "there is no answer yet")
         if operator == "Review":
-            said = await self._ask(templates.review(self._problem, draft.text), path, temperature=0.0)
+            said = await self._ask(prompts.review(self._problem, draft.text), path, temperature=0.0)
             return Verdict(read_verdict(said, draft.text) is False, operator, said[:_LONGEST_NOTE])
         if self._problem.domain == "code":
             return await self._test_code(path, draft)
@@ -81,12 +88,12 @@ class Asking:
     async def revise(self, path: Path, draft: Draft, verdict: Verdict) -> Draft:
         """Write a better draft."""
         self.calls += 1
-        return Draft(await self._ask(templates.revise(self._problem, draft.text, verdict.note), path))
+        return Draft(await self._ask(prompts.revise(self._problem, draft.text, verdict.note), path))
 
     async def reduce(self, path: Path, draft: Draft) -> Draft:
         """Reduce a draft to its final form."""
         self.calls += 1
-        return Draft(await self._ask(templates.reduce(self._problem, draft.text), path, temperature=0.0))
+        return Draft(await self._ask(prompts.reduce(self._problem, draft.text), path, temperature=0.0))
 
     async def vote(self, operator: str, path: Path, drafts: Sequence[Draft]) -> Draft:
         """Choose among drafts: by agreement, or by asking several times, the order shuffled each time.
@@ -107,9 +114,9 @@ class Asking:
     async def _one_vote(self, path: Path, turn: int, drafts: Sequence[Draft]) -> int | None:
         order = list(range(len(drafts)))
         random.Random(f"{self._sample}/{path}/{turn}").shuffle(order)
-        asked = templates.choose(self._problem, [drafts[i].text for i in order])
+        asked = prompts.choose(self._problem, [drafts[i].text for i in order])
         said = await self._ask(asked, (*path, turn), temperature=0.0)
-        names = {templates.letter(place): i for place, i in enumerate(order)}
+        names = {prompts.letter(place): i for place, i in enumerate(order)}
         letter = read_letter(said, names, [draft.text for draft in drafts])
         return None if letter is None else names[letter]
 
@@ -117,7 +124,7 @@ class Asking:
         """Write a program and run it; a program that fails is written once more, with its error at hand."""
         error: str | None = None
         for attempt in range(OPERATORS["Programmer"].calls):
-            said = await self._ask(templates.programmer(self._problem, before, error), (*path, attempt))
+            said = await self._ask(prompts.programmer(self._problem, before, error), (*path, attempt))
             source = extract_program(said, self._problem.entry_point or "main")
             result = await self._bench.run(run_program, f"{self._problem.preamble}{source}")
             if self._problem.domain == "code":
@@ -129,7 +136,7 @@ class Asking:
         return Draft("")
 
     async def _test_code(self, path: Path, draft: Draft) -> Verdict:
-        said = await self._ask(templates.write_tests(self._problem), path, temperature=0.0)
+        said = await self._ask(prompts.write_tests(self._problem), path, temperature=0.0)
         name = self._problem.entry_point or ""
         tests = "\n".join(line for line in extract_program(said, name).splitlines() if line.startswith("assert "))
         if not tests:
@@ -139,7 +146,7 @@ class Asking:
         return Verdict(run.level < 1.0, "Test", f"{run.passed} of {run.total} tests pass. {run.note}"[:_LONGEST_NOTE])
 
     async def _test_answer(self, path: Path, draft: Draft) -> Verdict:
-        said = await self._ask(templates.write_check(self._problem, draft.text), path, temperature=0.0)
+        said = await self._ask(prompts.write_check(self._problem, draft.text), path, temperature=0.0)
         result = await self._bench.run(run_program, extract_program(said, "main"))
         # A check that does not run says nothing about the answer.
         fault = result.status == "ok" and "FAIL" in result.stdout and "PASS" not in result.stdout
@@ -188,3 +195,67 @@ def _stated(text: str) -> str:
 def _why(result: ProgramResult) -> str:
     refusal = result.note if result.status == "refused" else ""
     return refusal or result.stderr.strip()[-500:] or f"the program printed nothing ({result.status})"
+
+
+log = logging.getLogger(__name__)
+
+
+class EndpointRunner:
+    """Runs workflows against an OpenAI-compatible chat endpoint.
+
+    Attributes:
+        usage: What its calls have cost so far.
+    """
+
+    def __init__(
+        self,
+        section: EndpointExecutor,
+        sandbox: SandboxLimits,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        """See that programs can be isolated, and open the cache; the endpoint is first called with the first batch.
+
+        Raises:
+            InputError: The system has no wall for programs and the recipe requires one, or the cache cannot be opened.
+        """
+        find_wall(sandbox)
+        self._section = section
+        self._sandbox = sandbox
+        self._transport = transport
+        self._cache = ReplyCache(section.cache) if section.cache else None
+        self._pace = Pace(section)
+        self.usage = Usage()
+
+    async def execute(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """Run all jobs at once, as far as the recipe's concurrency allows, and return their outcomes in order.
+
+        Raises:
+            EndpointError: The endpoint refuses or stays silent, or the budget is used up.  Calls under way have been
+                let finish by then, and every reply is in the cache, where there is one.
+        """
+        if not jobs:
+            return []
+        bench = Bench(self._sandbox)
+        async with ChatClient(self._section, self.usage, self._cache, self._transport, pace=self._pace) as client:
+            outcomes = await all_of(self._one(client, job, bench) for job in jobs)
+        log.info("%d workflows run; so far %d calls, %d tokens", len(jobs), self.usage.calls, self.usage.tokens)
+        return outcomes
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the usage of the run so far: calls, replies from the cache, retries, tokens."""
+        usage = self.usage
+        cost = self._section.cost(usage.prompt_tokens, usage.completion_tokens)
+        costs = {} if cost is None else {held_out.ENDPOINT.of("cost"): cost}
+        return costs | {held_out.ENDPOINT.of(name): float(value) for name, value in usage.counts().items()}
+
+    def drain_news(self) -> list[str]:
+        """Return what happened to the endpoint since the last call: it fell silent, it answers again."""
+        return self.usage.take_news()
+
+    async def _one(self, client: ChatClient, job: Job, bench: Bench) -> Outcome:
+        backend = Asking(client, self._section.temperature, job.problem, job.sample, bench)
+        draft = await run(job.tree, backend)
+        level, note = await grade(job.problem, draft.text, bench)
+        first = backend.first()
+        first_level = level if first == draft else (await grade(job.problem, first.text, bench))[0]
+        return Outcome(level, first_level, backend.tokens, backend.calls, draft.text, note)
