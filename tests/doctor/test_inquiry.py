@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from levelhead.cli.doctor import doctor
 from levelhead.diagnosis.findings import CATALOGUE
-from levelhead.doctor.inquiry import QUESTIONS, read_answers
+from levelhead.doctor.informed import QUESTIONS, read_answers
 from levelhead.doctor.report import Beside, Report, examine
 from levelhead.doctor.rollouts import Answer, examine_answers
 from levelhead.doctor.runconfig import RunSettings

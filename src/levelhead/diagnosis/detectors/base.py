@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.history import REWARD_PART, History, Series, part_kind
 from levelhead.diagnosis.reward_trend import RewardTrend
 from levelhead.diagnosis.trend import ends, index_at, shift_at, trend
+from levelhead.documents import load_own
 from levelhead.records import Severity
 
 PRIOR = -3.0
@@ -293,13 +292,12 @@ class View:
 
 THRESHOLDS = Path(__file__).parents[1] / "thresholds.yaml"
 """Numbers of the detectors: how much each argument weighs, and from which readings on."""
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @functools.cache
 def thresholds() -> Mapping[str, Mapping[str, Any]]:
     """Numbers by name, by the class of their detector."""
-    loaded: Mapping[str, Mapping[str, Any]] = yaml.load(THRESHOLDS.read_text(encoding="utf-8"), _LOADER)  # noqa: S506 - safe
+    loaded: Mapping[str, Mapping[str, Any]] = load_own(THRESHOLDS)
     return loaded
 
 
