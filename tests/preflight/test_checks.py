@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pkgutil import iter_modules
 from string import Formatter
@@ -12,9 +13,12 @@ import pytest
 
 import levelhead.preflight.checks as folder
 from levelhead.diagnosis.chinese import IDEOGRAPH
-from levelhead.preflight import CHECKS, Check, Message
+from levelhead.preflight import CHECKS, Check, Message, preflight
 from levelhead.preflight.check import NEEDS, Broken, Outcome
 from levelhead.preflight.explain import CATALOGUE, stored
+from levelhead.training.prepare import Setup
+from preflight.mutations.tokens import foreign_stop, other_vocabulary, small_embedding
+from preflight_setup import setup_of
 
 EVERY = [*CHECKS, Broken]
 ONLY_FIELDS = {"error", "fix"}
@@ -59,7 +63,7 @@ def test_a_stored_outcome_is_read_in_the_language_of_the_reader() -> None:
     )
     row = outcome.to_json()
     assert row["id"] == "tokens/vocabulary:too-large"
-    assert stored(row, "zh")[0] == "分词器的 id 最大到 9，而模型的嵌入只有 5 行"
+    assert stored(row, "zh")[0] == "分词器的 id 最大到 9，而模型的嵌入只有 5 行：其余无从检查"
     assert stored({"message": "as an older version wrote it", "fix": "x"}, "zh") == (
         "as an older version wrote it",
         "x",
@@ -79,3 +83,12 @@ def test_a_message_knows_its_key() -> None:
     assert Some.two_words.key == "two-words"
     assert Some.two_words.text({"b": 1}, "zh") == "甲 1"
     assert Some.two_words.way_out({}) == ""
+
+
+@pytest.mark.parametrize("touch", [other_vocabulary, small_embedding, foreign_stop])
+def test_ids_without_a_row_are_named_once_and_nothing_else_is_checked(touch: Callable[[Setup], None]) -> None:
+    setup = setup_of()
+    touch(setup)
+    (only,) = preflight(setup).checks
+    assert (only.name, only.status) == ("tokens/vocabulary", "fail")
+    assert "nothing else can be checked" in only.message

@@ -218,6 +218,7 @@ class Check(abc.ABC):
         proves: What is true of the run where the check passes.
         how: What it does to find out.
         cannot: What it does not see, so that a pass is not taken for more than it is.
+        decisive: Whether no other check can be made where it fails.
     """
 
     name: ClassVar[str]
@@ -225,6 +226,7 @@ class Check(abc.ABC):
     proves: ClassVar[Message]
     how: ClassVar[Message]
     cannot: ClassVar[Message]
+    decisive: ClassVar[bool] = False
 
     @property
     def family(self) -> str:

@@ -93,13 +93,13 @@ class _Maker(contextlib.ExitStack):
         self._setup, self._processes, self._checks = setup, processes, checks
         self._listeners = listeners
         self._context: PreflightContext | None = None
-        self._done = 0.0
+        self._done, self._over = 0.0, False
         self._all = sum(WORK[c.needs] for c in checks) + sum(SHARED[need] for need in {c.needs for c in checks})
 
     def make(self, need: Need) -> list[Outcome]:
-        """Return the outcomes of the checks of one kind."""
+        """Return the outcomes of the checks of one kind; of none behind a decisive one that failed."""
         outcomes: list[Outcome] = []
-        due = [check for check in self._checks if check.needs == need]
+        due = [check for check in self._checks if check.needs == need and not self._over]
         for index, check in enumerate(due):
             if self._context is None:
                 self._context = PreflightContext(self._setup, self._processes)
@@ -114,6 +114,9 @@ class _Maker(contextlib.ExitStack):
                 if self._listeners.tell is not None:
                     self._listeners.tell(outcome)
             self._done += WORK[need] + (SHARED[need] if index == 0 else 0.0)
+            self._over = check.decisive and any(outcome.status == "fail" for outcome in outcomes)
+            if self._over:
+                break
         return outcomes
 
 

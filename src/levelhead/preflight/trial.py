@@ -257,11 +257,12 @@ def sft_trial(setup: Setup, loop: EventLoop, seed: int) -> tuple[list[TokenSeque
 def contrasted(groups: Sequence[Group]) -> list[Group]:
     """Return groups whose rewards are known: half 1 and half 0 by length.
 
-    Shorter rollouts win, so that the direction of the update is one that no accident of order explains.
+    Shorter rollouts win in the first group, longer ones in the next, and so on: no accident of order explains the
+    direction of the update, and rewards that went to other rollouts would ask for another one.
     """
     rewarded = []
-    for group in groups:
-        order = sorted(range(len(group.rollouts)), key=lambda i: (group.rollouts[i].length, i))
+    for index, group in enumerate(groups):
+        order = sorted(range(len(group.rollouts)), key=lambda i: (group.rollouts[i].length, i), reverse=index % 2 == 1)
         half = set(order[: len(order) // 2])
         rollouts = [_rewarded(r, 1.0 if i in half else 0.0) for i, r in enumerate(group.rollouts)]
         rewarded.append(replace(group, rollouts=tuple(rollouts)))

@@ -31,9 +31,9 @@ class SignAudit(Check):
     how = Message(
         "Records the gradient that arrives at each log-probability and entropy in one step of the run's own trainer, "
         "with known rewards and a reference a known distance away; expresses it by the gradients of the terms; and "
-        "looks whether each term's own gradient points where its name says.",
-        "在训练器自己的一步中（已知的奖励，参考模型相距已知的距离），记录到达每个对数概率和熵的梯度，用各项的梯度表示"
-        "它，再看每一项自己的梯度是否指向其名称所说的方向。",
+        "looks whether each term's own gradient points where its name says, at every answer and every token.",
+        "在训练器自己的一步中（已知的奖励，参考模型相距已知的距离），记录到达每个对数概率和熵的梯度，用各项的梯度表示它"
+        "，再看每一项自己的梯度在每条回答、每个 token 处是否指向其名称所说的方向。",
     )
     cannot = Message(
         "It looks at the first update, on policy; the run's own audit (grpo.audit) looks at real ones. An estimator "
@@ -54,9 +54,19 @@ class SignAudit(Check):
         fix=_fix,
     )
     reward_falls = Message(
-        "the surrogate of task {task} makes rewarded answers less likely",
-        "任务 {task} 的代理目标使得到奖励的回答变得更不可能",
+        "the surrogate of task {task} makes rewarded answers less likely: a sign is lost, or advantages are on the "
+        "wrong samples",
+        "任务 {task} 的代理目标使得到奖励的回答变得更不可能：丢了一个负号，或优势放错了样本",
         fix=_fix,
+    )
+    misplaced = Message(
+        "{wrong} of {all} answers of task {task} are pushed the other way than their rewards ask, the others as they "
+        "ask: advantages are on the wrong samples",
+        "任务 {task} 的 {all} 条回答中有 {wrong} 条的更新方向与奖励相反，其余一致：优势放错了样本",
+        fix=Fix(
+            "keep advantages in the order of the rollouts: where samples are sorted, packed or split, reorder both",
+            "优势须与采样同序：排序、打包或拆分样本时，两者一起调整",
+        ),
     )
     kl_leaves = Message(
         "the KL of task {task} pushes the policy away from the reference",
@@ -65,6 +75,15 @@ class SignAudit(Check):
     )
     entropy_falls = Message(
         "the entropy term of task {task} falls where entropies rise", "熵上升时任务 {task} 的熵项却下降", fix=_fix
+    )
+    masked = Message(
+        "the {term} of task {task} gives {wrong} of {all} completion tokens another weight than the others: the mask "
+        "of the {term} is wrong",
+        "任务 {task} 的 {term} 项给 {all} 个输出 token 中的 {wrong} 个以不同于其余的权重：{term} 的掩码错了",
+        fix=Fix(
+            "take the mean of {term} over all completion tokens, and over nothing else",
+            "对全部输出 token（且只对它们）取 {term} 的平均",
+        ),
     )
     no_gradient = Message(
         "the {term} term of task {task} has weight {weight:.3g} and no gradient",
@@ -83,21 +102,24 @@ class SignAudit(Check):
         trial = context.passes.trial
         if context.passes.broken:
             yield self.fail(self.broke_off, error=context.passes.broken)
-        if trial is None:
+        if trial is None or context.grpo is None:
             return
+        by_rewards = context.grpo.advantage.kind != "custom"
         errors = [
             error
             for slopes, (_, along, along_entropy) in zip(
                 trial.objective.micro_batches, trial.listener.stats, strict=True
             )
-            for error in self._of_micro_batch(slopes, along, along_entropy)
+            for error in self._of_micro_batch(slopes, along, along_entropy, by_rewards=by_rewards)
         ]
         yield from errors
         if not errors:
             terms = {term.name for slopes in trial.objective.micro_batches for term in slopes.terms if term.weight > 0}
             yield self.ok(self.right, terms=", ".join(sorted(terms)))
 
-    def _of_micro_batch(self, slopes: TermSlopes, along: Tensor, along_entropy: Tensor) -> Iterator[Outcome]:
+    def _of_micro_batch(
+        self, slopes: TermSlopes, along: Tensor, along_entropy: Tensor, *, by_rewards: bool
+    ) -> Iterator[Outcome]:
         import torch
 
         from levelhead.objective.terms import EXPECTED_SENSES
@@ -125,8 +147,32 @@ class SignAudit(Check):
             if abs(actual - wanted) > WEIGHT_ERROR * abs(wanted):
                 fields: dict[str, Any] = {"term": term.name, "task": slopes.task, "actual": actual, "wanted": wanted}
                 yield self.fail(self.wrong_weight, **fields)
-            if (message := self._meaning(slopes, term, natural)) is not None:
+            if (misled := self._misled(slopes, term, natural, by_rewards=by_rewards)) is not None:
+                yield misled
+            elif (message := self._meaning(slopes, term, natural)) is not None:
                 yield self.fail(message, task=slopes.task)
+
+    def _misled(self, slopes: TermSlopes, term: Term, natural: Tensor, *, by_rewards: bool) -> Outcome | None:
+        """Return the failure of a term that has some samples, or some tokens, otherwise than the rest."""
+        import torch
+
+        lengths, samples, task = list(slopes.lengths), slopes.samples, slopes.task
+        along, along_entropy = (part.split(lengths) for part in natural.tensor_split(2))
+        if term.name == "policy" and by_rewards and all(sample.advantages is None for sample in samples):
+            pushes = [float(part.sum()) * s.centred_reward for part, s in zip(along, samples, strict=True)]
+            wrong = sum(push < 0 for push in pushes)
+            if wrong and any(push > 0 for push in pushes):
+                return self.fail(self.misplaced, task=task, wrong=wrong, all=len(pushes))
+        elif term.name in ("kl", "entropy"):
+            # An entropy's slope is the token's weight; a KL's differs with its distance, and is 0 where it is left out.
+            parts = along if term.name == "kl" else along_entropy
+            slope = torch.cat([part / s.weight for part, s in zip(parts, samples, strict=True)])
+            usual = slope.median() if term.name == "entropy" else slope
+            apart = (slope - usual).abs() > WEIGHT_ERROR * slope.abs().max()
+            wrong = int((apart | (slope == 0)).sum())
+            if wrong:
+                return self.fail(self.masked, task=task, term=term.name, wrong=wrong, all=len(slope))
+        return None
 
     def _meaning(self, slopes: TermSlopes, term: Term, natural: Tensor) -> Message | None:
         """Return what is wrong with the direction of a term's own gradient."""

@@ -19,7 +19,7 @@ class Vocabulary(Check):
     """Compares the tokenizer's ids with the rows of the embedding."""
 
     name = "tokens/vocabulary"
-    needs = "data"
+    needs, decisive = "data", True
     proves = Message(
         "Every id that the tokenizer can make, stop tokens included, has a row in the model's embedding.",
         "分词器能产生的每个 id（包括停止符）在模型的嵌入中都有一行。",
@@ -31,8 +31,9 @@ class Vocabulary(Check):
     )
     fits = Message("{size} ids fit {rows} embedding rows", "{size} 个 id，嵌入有 {rows} 行")
     too_large = Message(
-        "the tokenizer has ids up to {highest}, and the model's embedding only {rows} rows",
-        "分词器的 id 最大到 {highest}，而模型的嵌入只有 {rows} 行",
+        "the tokenizer has ids up to {highest}, and the model's embedding only {rows} rows: nothing else can be "
+        "checked",
+        "分词器的 id 最大到 {highest}，而模型的嵌入只有 {rows} 行：其余无从检查",
         fix=Fix(
             "use the model's own tokenizer, or resize the embedding and save the model before training",
             "使用模型自己的分词器，或在训练前调整嵌入的大小并保存模型",
