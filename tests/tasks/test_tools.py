@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 
 from levelhead.api import train
 from levelhead.errors import InputError
-from levelhead.preflight.checks.rewards_attached import RewardsAttached
-from levelhead.preflight.checks.tool_calls import ToolCalls
+from levelhead.preflight.checks.rewards_kept import RewardsAttached
+from levelhead.preflight.checks.tokens import ToolCalls
 from levelhead.preflight.context import PreflightContext
 from levelhead.recipe import validate
 from levelhead.recipe.tasks import Function
