@@ -15,10 +15,10 @@ from levelhead.preflight import preflight
 from levelhead.preflight.chance import matches_p, sign_p, spread_p
 from levelhead.records import Group
 from levelhead.tasks.function import FunctionTask
+from levelhead.training.batch_report import count_log_e
 from levelhead.training.collect import Collector
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.fit import permutation_fit
-from levelhead.training.repeats import count_log_e
 from levelhead.training.sft import SftTrainer
 from oracle.run import preflight as prove
 from preflight_setup import setup_of
