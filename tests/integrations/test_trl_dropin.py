@@ -238,10 +238,8 @@ def test_every_argument_is_kept_has_no_effect_for_a_reason_or_is_refused(
         ({"args": GRPOConfig(use_vllm=True)}, "vllm_mode=colocate: no engine runs .* `levelhead serve policy`"),
         ({"args": GRPOConfig(generation_kwargs={"stop": ["</a>"]})}, "generation_kwargs: stop is not there; there are"),
         ({"args": GRPOConfig(report_to=["codecarbon"])}, "report_to: codecarbon is not there; there are tensorboard"),
-        (
-            {"args": GRPOConfig(deepspeed="zero3.json", optim="adamw_8bit")},
-            "(?s)deepspeed.*full_shard.*optim=adamw_8bit",
-        ),
+        ({"args": GRPOConfig(deepspeed="zero3.json", optim_args="a=1")}, "(?s)deepspeed.*full_shard.*optim_args=a=1"),
+        ({"args": GRPOConfig(optim="adafactor")}, "optim=adafactor: there are adamw_torch, .*paged_adamw_8bit"),
         ({"args": GRPOConfig(fsdp="full_shard offload")}, "fsdp: offload is not there"),
         ({"args": GRPOConfig(model_init_kwargs={"attn_implementation": "flash_attention_3"})}, "flash_attention_3"),
         ({"args": GRPOConfig(lr_scheduler_type="polynomial")}, "lr_scheduler_type=polynomial: there are constant"),

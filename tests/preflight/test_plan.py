@@ -14,11 +14,13 @@ import pytest
 import torch
 
 from levelhead.errors import InputError
-from levelhead.preflight.plan import Plan, Prompts, Target
-from levelhead.preflight.plan_change import changed, first_change
-from levelhead.preflight.plan_entry import longest_prompt, make_plan, read_size
+from levelhead.policy.footprint import Footprints
+from levelhead.preflight.plan import Plan, Prompts, Target, longest_prompt, read_size
+from levelhead.preflight.plan_change import changed, first_change, make_plan
 from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe, load
+from levelhead.recipe.training import Optimizer
+from levelhead.training.optim import Updater
 
 ROOT = Path(__file__).parents[2]
 TINY = {"hidden_size": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate_size": 160, "vocab_size": 512}
@@ -103,6 +105,21 @@ def test_weights_gradients_and_moments_are_those_of_the_parameters() -> None:
     assert part(plan, "gradients") == 4 * plan.trained
     assert part(plan, "optimizer") == 8 * plan.trained
     assert part(plan, "weights") == pytest.approx(4 * plan.parameters, rel=0.01)
+
+
+def test_moments_of_eight_bits_are_planned_as_bitsandbytes_lays_them_out() -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    policy = Footprints(recipe().model, "cpu", torch.float32).policy
+    weights = [torch.nn.Parameter(torch.zeros(weight.shape)) for weight in policy.parameters]
+    updater = Updater(weights, Optimizer(kind="adamw_8bit"), 1)
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    updater.step()
+    moments = [
+        s[k] for s in updater.optimizer.state.values() for k in ("state1", "state2", "absmax1", "absmax2") if k in s
+    ]
+    plan = planner().plan(recipe(optimizer={"kind": "adamw_8bit"}))
+    assert part(plan, "optimizer") == sum(m.numel() * m.element_size() for m in moments)
 
 
 def test_lora_has_gradients_and_moments_of_the_adapter_alone_and_needs_no_copy_as_reference() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from levelhead.errors import InputError
 from levelhead.text.codec import Codec, Demonstration
-from text.templates_found import OURS, TAG, codec_for, originals
+from text.templates_found import OURS, ROOT, TAG, codec_for, originals, page, row
 
 every_template = pytest.mark.parametrize("file", sorted(OURS.glob("*.jinja")), ids=lambda file: file.stem)
 word = st.sampled_from(
@@ -91,31 +91,74 @@ def test_an_empty_answer_is_the_stop_token_alone(file: Path) -> None:
     assert codec.decode(demo.completion_ids).strip() == ""
 
 
-def test_it_does_by_public_templates() -> None:
-    files = originals()
-    if not files:
-        pytest.skip("no public templates: install trl, or name folders of them in LEVELHEAD_CHAT_TEMPLATES")
-    question = {"role": "user", "content": "Who was late?"}
-    chats = [[question], [question, {"role": "assistant", "content": "Anna"}, question]]
-    held = 0
-    for file in files:
-        codec = codec_for(file)
-        if isinstance(codec, str):
-            continue  # refused by name before anything is rendered
-        for chat in chats:
-            try:
-                rendered(codec, chat, prompt=True)
-                codec.demonstration(chat, "B")
-            except InputError:
-                continue
-            if contradicts(codec, chat):
-                continue
-            hold_promise_two(codec, chat, "one reason", "B because nobody tells.")
-            held += 1
-    assert held >= 2 * min(20, len(files) - 8)
+public = pytest.mark.skipif(not originals(), reason="no public templates: python tests/text/public_templates.py FOLDER")
+every_original = pytest.mark.parametrize("file", originals(), ids=lambda file: f"{file.parent.name}/{file.stem}")
 
 
-def contradicts(codec: Codec, chat: list[dict[str, str]]) -> bool:
-    """Whether a prompt has closed a thought already, or opens one by a text that is no tag."""
-    end = rendered(codec, chat, prompt=True)[-40:].rstrip()
-    return end.endswith((">", "steps:")) and ("</think" in end[-25:] or end.endswith(("<channel|>", "steps:")))
+@public
+@every_original
+@settings(deadline=None, max_examples=6, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
+@given(conversations(), texts, texts)
+def test_it_does_by_a_public_template(file: Path, chat: list[dict[str, str]], thought: str, answer: str) -> None:
+    codec = codec_for(file)
+    if isinstance(codec, str) or row(file)[2].startswith("refused"):
+        return  # by name, as the page says
+    hold_promise_two(codec, chat, f"one reason: {thought}", f"so: {answer}")
+
+
+@public
+def test_the_page_says_what_a_codec_makes_of_each() -> None:
+    assert (ROOT / "docs" / "chat-templates.md").read_text(encoding="utf-8") == page()
+
+
+@every_template
+def test_a_thought_in_a_field_stands_before_its_answer_or_is_refused(file: Path) -> None:
+    hold_field(file)
+
+
+@public
+@every_original
+def test_so_it_does_by_a_public_template(file: Path) -> None:
+    if row(file)[2].startswith("refused"):
+        return
+    hold_field(file)
+
+
+def hold_field(file: Path) -> None:
+    codec = codec_for(file)
+    assert isinstance(codec, Codec), codec
+    message = {"role": "assistant", "content": "ANSWER", "reasoning_content": "REASON"}
+    try:
+        text = read(codec, codec.demonstration([{"role": "user", "content": "Who?"}], message))
+    except InputError as error:
+        assert "leaves an assistant's reasoning_content out" in str(error)  # noqa: PT017
+        return
+    assert (text.count("REASON"), text.count("ANSWER")) == (1, 1)
+    assert text.index("REASON") < text.index("ANSWER")
+
+
+@every_template
+def test_a_thought_that_is_never_closed_is_opened_once_and_not_closed_before(file: Path) -> None:
+    codec = codec_for(file)
+    assert isinstance(codec, Codec), codec
+    chat = [{"role": "user", "content": "Who?"}]
+    tag, closer, opened = tags_of(rendered(codec, chat, prompt=True))
+    text = read(codec, codec.demonstration(chat, f"{tag}\nREASON"))
+    assert text.count(tag) == (not opened)
+    assert closer not in text
+
+
+def test_what_stands_between_a_thought_and_its_answer_ends_no_turn() -> None:
+    codec = codec_for(OURS / "harmony.jinja")
+    assert isinstance(codec, Codec), codec
+    assert "<|end|>" not in {stop.text for stop in codec.stops}
+    assert codec.stops[0].text == "<|return|>"
+
+
+def test_a_demonstration_whose_answer_would_be_cut_off_is_refused() -> None:
+    tokenizer = codec_for(OURS / "harmony.jinja").tokenizer  # type: ignore[union-attr]
+    codec = Codec(tokenizer, generation_eos=[tokenizer.convert_tokens_to_ids("<|end|>")])
+    with pytest.raises(InputError, match=r"writes <\|end\|> between its generation prompt and an answer"):
+        codec.demonstration(
+            [{"role": "user", "content": "Who?"}], {"role": "assistant", "content": "B", "thinking": "C"}
+        )

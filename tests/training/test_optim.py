@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from torch import nn
 
 from levelhead.api import train
 from levelhead.errors import InputError
+from levelhead.recipe import validate
 from levelhead.recipe.training import Optimizer
 from levelhead.training.optim import Updater
+from levelhead.training.prepare import prepare
 from small_run import recipe, steps, tiny_policy
 
 RECIPE = Optimizer(learning_rate=0.1, weight_decay=0.3, max_grad_norm=1e9)
@@ -177,3 +180,62 @@ def test_updates_that_add_up_come_to_be_seen() -> None:
         shown.append(updater.visible["update/visible_cosine"])
     assert shown[0] == 0
     assert shown[-1] == pytest.approx(1)
+
+
+EIGHT = ("adamw_8bit", "paged_adamw_8bit")
+
+
+def shifts(kind: str, steps: int = 4, stop: int = 4) -> tuple[list[nn.Parameter], Updater]:
+    """Weights of 8,192 and 64 entries after some updates by gradients of a seed; saved and taken up after ``stop``."""
+    generator = torch.Generator().manual_seed(3)
+    trained = [nn.Parameter(torch.randn(n, 64, generator=generator)) for n in (128, 1)]
+    config = Optimizer(kind=kind, learning_rate=0.01, weight_decay=0.1)  # type: ignore[arg-type]
+    updater = Updater(trained, config, steps=steps)
+    for step in range(steps):
+        if step == stop:
+            state = io.BytesIO()
+            torch.save(updater.state_dict(), state)
+            state.seek(0)
+            updater = Updater(trained, config, steps=steps)
+            updater.load(torch.load(state, weights_only=True))
+        give_gradients(trained, step)
+        updater.clip()
+        updater.step()
+    return trained, updater
+
+
+@pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
+@pytest.mark.parametrize("kind", EIGHT)
+def test_moments_of_eight_bits_step_as_adamw_within_their_rounding_and_go_on_from_their_state(kind: str) -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    begin, (wanted, _), (seen, updater) = shifts(kind, 0)[0], shifts("adamw"), shifts(kind)
+    kinds = [{value.dtype for value in updater.optimizer.state[p].values() if torch.is_tensor(value)} for p in seen]
+    assert torch.uint8 in kinds[0]
+    assert torch.uint8 not in kinds[1]
+    for old, a, b in zip(begin, seen, wanted, strict=True):
+        assert torch.nn.functional.cosine_similarity((a - old).flatten(), (b - old).flatten(), dim=0) > 0.99
+    for a, b in zip(seen, shifts(kind, stop=2)[0], strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
+def test_a_policy_learns_by_grpo_with_moments_of_eight_bits_and_goes_on_as_if_it_had_not_stopped(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    changes = {"sft": None, "grpo__optimizer__kind": "adamw_8bit", "eval__constant": False}
+    whole = train(recipe(tmp_path, **changes), out=tmp_path / "whole")
+    assert steps(whole.folder, "grpo")[0]["audit/policy/one/coef"] > 0
+    again = train(recipe(tmp_path, **changes), out=tmp_path / "whole", resume=True, resume_from="step-000003")
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, again.model.state_dict()[name]), name
+    assert "resume-differs" not in (again.folder / "events.jsonl").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", EIGHT)
+def test_moments_of_eight_bits_without_bitsandbytes_are_refused_before_anything_is_loaded(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=rf"grpo\.optimizer\.kind: {kind}: needs bitsandbytes.*pip install"):
+        prepare(validate(recipe(tmp_path, model={"name": "no/such-model"}, sft=None, grpo__optimizer__kind=kind)))

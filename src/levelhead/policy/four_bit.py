@@ -22,14 +22,17 @@ BLOCK, SCALES = 64, 256
 """Numbers that share a scale, and scales that share one."""
 
 
-def require() -> None:
+def require(key: str = KEY) -> None:
     """Make sure that bitsandbytes is there.
+
+    Args:
+        key: What of the recipe needs it.
 
     Raises:
         InputError: It is not.
     """
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise InputError(f"{KEY}: needs bitsandbytes, which is not installed here; pip install bitsandbytes")
+        raise InputError(f"{key}: needs bitsandbytes, which is not installed here; pip install bitsandbytes")
 
 
 def loading_options(compute: torch.dtype, device: torch.device) -> dict[str, Any]:

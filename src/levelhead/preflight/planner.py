@@ -13,13 +13,13 @@ from levelhead.policy import four_bit
 from levelhead.policy.allocation import Layout
 from levelhead.policy.footprint import Footprints, kv_bytes
 from levelhead.policy.head import block_shape
-from levelhead.preflight.divided import PREFLIGHT, divided_parts, divisor, share
-from levelhead.preflight.plan import Part, Plan, Prompts, Target
+from levelhead.policy.policy import Policy
+from levelhead.preflight.plan import PREFLIGHT, Part, Plan, Prompts, Target, divided_parts, divisor, share
 from levelhead.recipe import Recipe
 from levelhead.recipe.generator import Vllm
 from levelhead.recipe.model import Model
 from levelhead.recipe.sampling import Sampling
-from levelhead.recipe.training import Grpo, Sft
+from levelhead.recipe.training import Grpo, Optimizer, Sft
 from levelhead.training.prepare import make_objective
 
 RUNTIME = {"cpu": 400 << 20, "cuda": 1 << 30, "mps": 1 << 30}
@@ -151,13 +151,8 @@ class Planner:
         trunks = share(section.batch_size // k, self.processes)
         layout, several = trees(footprints, 1, self.prompts.tokens + answer, trunks, k, section.tokens_per_microbatch)
         layout = replace(layout, targets=min(layout.targets, _members(layout, section, k, answer)))
-        moments = 2 * trained
-        if section.optimizer.kind == "muon":
-            moments -= _bytes(footprints.policy.matrices)
-        parts = [
-            Part("gradients (sft)", trained, ("sft",)),
-            Part("optimizer (sft)", moments, ("sft",), f"{section.optimizer.kind}'s moments"),
-        ]
+        moments, note = _moments(section.optimizer, footprints.policy, trained)
+        parts = [Part("gradients (sft)", trained, ("sft",)), Part("optimizer (sft)", moments, ("sft",), note)]
         passes = self._update(footprints, layout, recipe.model, activations, several=several, again=False)
         return parts + [Part(f"{name} (sft)", size, ("sft",), note) for name, size, note in passes]
 
@@ -177,10 +172,11 @@ class Planner:
         penalised = make_objective(recipe, section)[0].coefficients.needs_reference
         buffers = 1 if not apart else tasks + (section.merge.memory == "full")
         audited = section.audit.first > 0 or section.audit.every > 0
+        moments, note = _moments(section.optimizer, footprints.policy, trained)
         notes = f"one for each of {tasks} tasks, and one of the rest" if buffers > 1 else ""
         parts = [
             Part("gradients", buffers * trained, ("update",), notes),
-            Part("optimizer", 2 * trained, both, "AdamW's moments"),
+            Part("optimizer", moments, both, note),
             Part(
                 "reference",
                 _reference(recipe, footprints, trained, divisor(recipe, self.processes), penalised=penalised),
@@ -296,6 +292,20 @@ def trees(footprints: Footprints, prompt: int, answer: int, groups: int, k: int,
     rows = max(1, min(groups * parts, budget // length))
     layout = Layout(rows, length, members > 1, rows * members * answer, rows * (1 + members * fresh))
     return layout, rows < groups * parts
+
+
+def _moments(section: Optimizer, policy: Policy, trained: int) -> tuple[int, str]:
+    """Bytes of an optimizer's moments, and whose they are: two an entry, one of Muon's matrices.
+
+    In 8 bits, 256 entries share a scale, and weights of fewer than 4,096 entries keep 32 (Dettmers et al. 2022).
+    """
+    size = 2 * trained
+    if section.kind == "muon":
+        size -= _bytes(policy.matrices)
+    elif section.in_eight_bits:
+        sizes = (weight.numel() for weight in policy.parameters)
+        size = 2 * sum(n + 4 * -(-n // 256) if n >= 4096 else 4 * n for n in sizes)
+    return size, f"{section.kind}'s moments"
 
 
 def _members(layout: Layout, section: Sft, k: int, answer: int) -> int:

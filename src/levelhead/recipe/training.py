@@ -67,9 +67,11 @@ MAX_AHEAD = 16
 class Optimizer(Section):
     """AdamW or Muon, and the schedule."""
 
-    kind: Literal["adamw", "muon"] = "adamw"
+    kind: Literal["adamw", "muon", "adamw_8bit", "paged_adamw_8bit"] = "adamw"
     """``muon`` (Jordan et al. 2024) steps weight matrices along their orthogonalised momentum, scaled to the size of an
-    AdamW step, and all else by AdamW; the audit gives no slopes for it."""
+    AdamW step, and all else by AdamW.  ``adamw_8bit`` is AdamW with moments of 8 bits (Dettmers et al. 2022), and
+    ``paged_adamw_8bit`` moves them to the host's memory where the GPU's is short; both need bitsandbytes.  The audit
+    gives slopes for ``adamw`` alone."""
     learning_rate: float = Field(1e-6, gt=0, le=1)
     """Peak learning rate."""
     betas: tuple[Decay, Decay] = (0.9, 0.999)
@@ -86,6 +88,11 @@ class Optimizer(Section):
     """Learning rate at the last step as a fraction of the peak."""
     max_grad_norm: float = Field(1.0, gt=0)
     """The gradient is scaled down to this norm."""
+
+    @property
+    def in_eight_bits(self) -> bool:
+        """Whether its moments are held in 8 bits."""
+        return self.kind in ("adamw_8bit", "paged_adamw_8bit")
 
 
 class Stage(Section):

@@ -149,8 +149,8 @@ class Codec:
         ids = joint[len(context) :] if joint[: len(context)] == context else self._encoder.encode(reply, continues=True)
         stop_index = next((i for i, token in enumerate(ids) if token in self.stop_ids), None)
         completion = [*ids, self.stop_id] if stop_index is None else ids[: stop_index + 1]
-        content = message.get("content")
-        if isinstance(content, str) and len(ids) > len(completion) and content.strip() and not self.decode(completion):
+        text = thoughts.plain_answer(message, thoughts.opened_by(prompt.text))
+        if text not in thoughts.squeezed(self.decode(completion)) and text in thoughts.squeezed(self.decode(ids)):
             stop = self.tokenizer.convert_ids_to_tokens(completion[-1])
             raise InputError(
                 f"the chat template writes {stop} between its generation prompt and an answer, and {stop} ends "

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from levelhead.errors import InputError
 from levelhead.records import PLAIN_CHAT, ChatOptions, Message, Tool
 from levelhead.text.template import ChatTemplate
+from levelhead.text.thoughts import REASONING_FIELDS
 
 _QUESTION: Message = {"role": "user", "content": "Question"}
 _ANSWER: Message = {"role": "assistant", "content": "Answer"}
@@ -78,13 +79,21 @@ def end_of_turn_ids(tokenizer: PreTrainedTokenizerBase, template: ChatTemplate) 
     """Return the ids with which the template closes an assistant's turn, the last turn's first.
 
     Probe conversations are rendered: a plain answer last and in the middle, and a tool call.  After an answer
-    the first added token counts, with at most white space before it; after a tool call the last.
+    the first added token counts, with at most white space before it; after a tool call the last.  Tokens that
+    stand between a thought and its answer (harmony's ``<|end|>``) end no turn where another one does.
     """
     added = {token: int(index) for token, index in tokenizer.get_added_vocab().items()}
+    thinking = _try_render(template, [_QUESTION, {**_ANSWER, **dict.fromkeys(REASONING_FIELDS, "Thought")}])
+    between = thinking.partition("Thought")[2].rpartition("Answer")[0]
+    inner = {token for token in added if token in between}
     ids: dict[int, None] = {}
     for messages in ([_QUESTION, _ANSWER], [_QUESTION, _ANSWER, _QUESTION]):
         rest = _try_render(template, messages).partition("Answer")[2].lstrip()
-        ids.update(dict.fromkeys(_longest(added, [token for token in added if rest.startswith(token)])))
+        closing = [token for token in added if rest.startswith(token)]
+        if inner.intersection(closing):
+            outer = [token for token in added if token in rest and token not in inner]
+            closing = sorted(outer, key=rest.index)[:1] or ([] if ids else closing)
+        ids.update(dict.fromkeys(_longest(added, closing)))
     call = _try_render(template, [_QUESTION, _CALL], ChatOptions(tools=(PROBE_TOOL,))).rstrip()
     if "probe" in call:
         ids.update(dict.fromkeys(_longest(added, [token for token in added if call.endswith(token)])))

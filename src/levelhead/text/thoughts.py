@@ -71,6 +71,12 @@ def holds_thought(text: str) -> bool:
     return re.search(_CLOSER, text) is not None
 
 
+def plain_answer(message: Message, mark: Thought) -> str:
+    """Return the text of an assistant message behind its thought, without white space."""
+    content = message.get("content")
+    return squeezed(take_apart(content, mark).rest) if isinstance(content, str) else ""
+
+
 def clash(prompt: str, answer: str) -> bool:
     """Whether an answer thinks behind a rendered prompt that has closed its thought already."""
     return holds_thought(answer) and re.search(rf"(?:{_CLOSER})\s*\Z", prompt) is not None
@@ -120,8 +126,10 @@ def goes_on(reply: str, message: Message, mark: Thought) -> bool:
     if not all(squeezed(text) in written for text in [*wanted, *called(message)]):
         return False
     parts = take_apart(content, mark)
-    if parts.thought is None:
+    if parts.thought is None and not parts.opens:
         return squeezed(content) in written
+    if parts.thought is None:  # and it is never closed
+        return written.startswith(squeezed(parts.body if mark.start is not None else content))
     whole = squeezed(parts.thought + mark.closer + parts.rest)
     if mark.start is not None:
         return written.startswith(whole)

@@ -1,4 +1,4 @@
-"""AdamW and Muon, their schedule, and the one place where weights change."""
+"""Optimizers, their schedule, and the one place where weights change."""
 
 from __future__ import annotations
 
@@ -191,15 +191,17 @@ def _make_optimizer(
     return MuonWithAdamW(muon, _adamw(rest, config) if rest else None)
 
 
-def _adamw(parameters: Sequence[nn.Parameter], config: Optimizer) -> torch.optim.AdamW:
-    return torch.optim.AdamW(
-        parameters,
-        lr=config.learning_rate,
-        betas=config.betas,
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        fused=all(parameter.device.type in _FUSED_ON for parameter in parameters),
-    )
+def _adamw(parameters: Sequence[nn.Parameter], config: Optimizer) -> torch.optim.Optimizer:
+    settings: dict[str, Any] = {"lr": config.learning_rate, **{name: getattr(config, name) for name in _SETTINGS}}
+    if config.in_eight_bits:
+        from bitsandbytes.optim import AdamW8bit, PagedAdamW8bit
+
+        made: torch.optim.Optimizer = (PagedAdamW8bit if config.kind.startswith("paged") else AdamW8bit)(
+            parameters, **settings
+        )
+        return made
+    fused = all(parameter.device.type in _FUSED_ON for parameter in parameters)
+    return torch.optim.AdamW(parameters, **settings, fused=fused)
 
 
 def lost_gradient(step: int, values: Mapping[str, float]) -> Event:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from levelhead.errors import InputError
+from levelhead.policy import four_bit
 from levelhead.policy.load import Load, load_checkpoint, load_policy
 from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
@@ -106,6 +107,17 @@ def check_merging(recipe: Recipe) -> None:
             raise InputError(f"grpo.merge: {error}") from error
 
 
+def check_optimizers(recipe: Recipe) -> None:
+    """Check that what a stage's optimizer needs is installed, before anything is loaded.
+
+    Raises:
+        InputError: Its moments are held in 8 bits, and bitsandbytes is not installed.
+    """
+    for stage, section in (("sft", recipe.sft), ("grpo", recipe.grpo)):
+        if section is not None and section.optimizer.in_eight_bits:
+            four_bit.require(f"{stage}.optimizer.kind: {section.optimizer.kind}")
+
+
 def with_steps(recipe: Recipe, tasks: Mapping[str, Task]) -> Recipe:
     """Return a recipe whose stages have the steps that their ``data_epochs`` come to on the tasks' training prompts.
 
@@ -155,6 +167,7 @@ def prepare(
     check_trackers(recipe)
     check_attention(recipe.model)
     check_merging(recipe)
+    check_optimizers(recipe)
     check_objective(recipe)
     ready = make_tasks(share or recipe, tasks)
     balanced_tasks(recipe.tasks, ready)

@@ -11,9 +11,7 @@ import torch
 
 from levelhead.errors import EngineError, InputError, PeerError, RewardError
 from levelhead.preflight import run as preflight_run
-from levelhead.preflight.check import NEEDS
-from levelhead.preflight.message import Message
-from levelhead.preflight.result import Outcome
+from levelhead.preflight.check import NEEDS, Message, Outcome
 from levelhead.recipe import validate
 from levelhead.recipe.generator import Local, Vllm
 from levelhead.training.ranks import Ranks, _portable, waiting_for_peers
@@ -164,6 +162,7 @@ def test_processes_that_see_different_checkpoints_do_not_go_on() -> None:
     check_same(fake("step-000002"), Path("b/step-000002"))
 
 
-def test_muon_is_refused_where_matrices_are_divided(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"sft.optimizer.kind: muon needs whole matrices"):
-        check_divisible(validate(recipe(tmp_path, sft__optimizer__kind="muon")))
+@pytest.mark.parametrize("kind", ["muon", "adamw_8bit"])
+def test_an_optimizer_that_needs_whole_weights_is_refused_where_they_are_divided(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"sft.optimizer.kind: {kind} needs whole weights"):
+        check_divisible(validate(recipe(tmp_path, sft__optimizer__kind=kind)))

@@ -31,6 +31,11 @@ _SCHEDULES = {
     "cosine": "cosine",
     "cosine_with_min_lr": "cosine",
 }
+_OPTIMIZERS = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_apex_fused"), "adamw"),
+    **dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit", "adamw_torch_8bit"), "adamw_8bit"),
+    "paged_adamw_8bit": "paged_adamw_8bit",
+}
 _SAMPLING = {
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
@@ -238,10 +243,13 @@ def optimizer(get: Settings, clock: Clock) -> dict[str, Any]:
         final = float(lowest) / float(get["learning_rate"])
     if more or (final is not None and schedule != "cosine_with_min_lr"):
         raise refusal("lr_scheduler_kwargs", get, "min_lr or min_lr_rate of cosine_with_min_lr alone")
+    if (kind := word(get["optim"])) not in _OPTIMIZERS:
+        raise refusal("optim", get, f"there are {', '.join(_OPTIMIZERS)}")
     warmup = float(get["warmup_steps"] or 0)
     if 0 < warmup < 1:
         warmup = math.ceil(warmup * clock.total)
     return {
+        "kind": _OPTIMIZERS[kind],
         "learning_rate": get["learning_rate"],
         "betas": [get["adam_beta1"], get["adam_beta2"]],
         "eps": get["adam_epsilon"],

@@ -70,9 +70,10 @@ def check_divisible(recipe: Recipe) -> None:
         InputError: Something does.
     """
     for stage, section in (("sft", recipe.sft), ("grpo", recipe.grpo)):
-        if section is not None and section.optimizer.kind == "muon":
+        if section is not None and section.optimizer.kind != "adamw":
             raise InputError(
-                f"{stage}.optimizer.kind: muon needs whole matrices, and distributed.shard: full divides them; "
+                f"{stage}.optimizer.kind: {section.optimizer.kind} needs whole weights, which distributed.shard: full "
+                "divides; "
                 "use adamw, or distributed.shard: none"
             )
 
