@@ -164,6 +164,7 @@ def fit(recipe: Recipe, gpu: str | None, longest_prompt: int | None) -> Fit:
         InputError: ``gpu`` is no size.
     """
     try:
+        from levelhead.preflight.plan import read_size
         from levelhead.preflight.plan_change import ADAPTER, changed, make_plan
     except ImportError:
         return Fit(note="not planned: torch is not installed")
