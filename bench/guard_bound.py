@@ -1,9 +1,10 @@
 """What the guard's bound on an update costs sound runs, and what it saves others: paired runs at several bounds.
 
-    python bench/guard_bound.py [--seeds 4] [--steps 60] [--out bench/results/guard_bound.json]
+    python bench/guard_bound.py [--seeds 4] [--steps 60] [--only NAME ...] [--out bench/results/guard_bound.json]
 
 Each setting is trained with the guard looking on (no bound) and acting at several bounds, from the same seeds: mean
-reward over the last ten steps, updates that were shortened, and runs that were worse than their own beginning.
+reward of the first and last ten steps, and the share of steps with an update that was shortened or went beyond 0.05.  A
+guard with nothing to correct changes no bit: runs that the looking guard would have left alone are not trained again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import os
 import statistics
 import sys
@@ -49,7 +51,10 @@ FAST: dict[str, tuple[str, tuple[str, ...], str]] = {
 
 
 def run(kind: str, settings: tuple[str, ...], reward: str, bound: float | None) -> dict[str, float]:
-    """Train once; returns the mean reward of the first and the last ten steps, and how many updates were shortened."""
+    """Train once; returns the mean reward of the first and the last ten steps, and how many updates were shortened.
+
+    ``most`` is the bound from which on the guard would have left every update alone.
+    """
     from faults.probes import Probe
     from levelhead.guard import LiveGuard
     from levelhead.recipe.guard import Guard
@@ -62,6 +67,7 @@ def run(kind: str, settings: tuple[str, ...], reward: str, bound: float | None) 
         directory.claim(resume=False)
         Run(Probe(kind, settings, reward).setup(), directory, observers=[LiveGuard(guard)]).execute()
         lines = [json.loads(line) for line in (directory.path / "metrics.jsonl").read_text().splitlines()]
+        wanted = _corrected(directory.path / "events.jsonl")
     steps = [line for line in lines if line["stage"] == "grpo"]
     rewards = [line["reward"] for line in steps]
     return {
@@ -69,7 +75,17 @@ def run(kind: str, settings: tuple[str, ...], reward: str, bound: float | None) 
         "last": statistics.fmean(rewards[-10:]),
         "shrunk": sum(line.get("guard/scale", 1.0) < 1 or line.get("guard/kl", 0.0) > 0.05 for line in steps)
         / len(steps),
+        "most": max(wanted, default=0.0),
     }
+
+
+def _corrected(path: Path) -> list[float]:
+    """Bounds at which the updates that a looking guard would have corrected stand; infinite for other corrections."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    events = [event for event in map(json.loads, lines) if "would" in event["evidence"]]
+    numbers = [event["evidence"] for event in events if event["code"] == "large-update"]
+    others = [math.inf] * (len(events) - len(numbers))
+    return [*others, *(max(found["kl"], found["drift"] / 2) for found in numbers)]
 
 
 def main() -> None:
@@ -84,7 +100,11 @@ def main() -> None:
     for name, (kind, settings, reward) in {**SOUND, **FAST}.items():
         for bound in BOUNDS if not given.only or name in given.only else ():
             seeds = [(*settings, f"grpo.steps={given.steps}", f"seed={seed}") for seed in range(given.seeds)]
-            runs = [run(kind, each, reward, bound) for each in seeds]
+            if bound is None:
+                runs = watched = [run(kind, each, reward, None) for each in seeds]
+            else:
+                pairs = zip(watched, seeds, strict=True)
+                runs = [run(kind, each, reward, bound) if one["most"] > bound else one for one, each in pairs]
             row = {"setting": name, "bound": bound, "sound": name in SOUND}
             row |= {key: [round(one[key], 4) for one in runs] for key in ("first", "last", "shrunk")}
             rows.append(row)

@@ -68,6 +68,38 @@ def test_so_do_lazy_imports_helpers_of_helpers_and_packages(tmp_path: Path, sour
     assert [load(tmp_path / word / "rewards.py")() for word in "AB"] == ["A", "B"]
 
 
+PARENT = "import sys, pathlib\nsys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["from lib.words import WORD\ndef r(): return WORD", "def r():\n    import lib.words as w\n    return w.WORD"],
+)
+def test_so_do_helpers_in_a_folder_that_a_file_puts_on_the_path(tmp_path: Path, source: str) -> None:
+    for word in "AB":
+        (tmp_path / word / "lib").mkdir(parents=True)
+        (tmp_path / word / "lib" / "words.py").write_text(f"WORD = {word!r}", encoding="utf-8")
+        write(tmp_path / word, rewards__first=PARENT + source, rewards__second=PARENT + source)
+    loaded = [load(tmp_path / word / "rewards" / f"{name}.py") for name in ("first", "second") for word in "AB"]
+    assert [function() for function in loaded] == ["A", "B", "A", "B"]
+    assert helper_files(tmp_path / "A" / "rewards" / "first.py") == [tmp_path / "A" / "lib" / "words.py"]
+
+
+def test_so_do_packages_without_an_init_file_unless_one_of_the_name_is_installed(tmp_path: Path) -> None:
+    for word in "AB":
+        for folder, text in (("pack/deep", f"WORD = {word!r}"), ("yaml", "raise OSError")):
+            (tmp_path / word / folder).mkdir(parents=True)
+            (tmp_path / word / folder / "inner.py").write_text(text, encoding="utf-8")
+        write(
+            tmp_path / word,
+            rewards="import yaml\nfrom pack.deep.inner import WORD\ndef r(): return WORD, yaml.safe_load('1')",
+        )
+    assert [load(tmp_path / word / "rewards.py")() for word in "AB"] == [("A", 1), ("B", 1)]
+    write(tmp_path / "A", pack__other="")
+    (tmp_path / "A" / "pack" / "deep" / "inner.py").write_text("WORD = 'newer'", encoding="utf-8")
+    assert load(tmp_path / "A" / "rewards.py")() == ("newer", 1)
+
+
 def test_a_helper_goes_before_an_installed_package_of_its_name_and_hides_it_from_nobody(tmp_path: Path) -> None:
     write(tmp_path, rewards="import yaml\ndef r(): return yaml.WORD", yaml="WORD = 'mine'")
     assert load(tmp_path / "rewards.py")() == "mine"

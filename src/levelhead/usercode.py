@@ -1,8 +1,8 @@
 """Files of the user's own that a recipe names: importing them, and taking a function or class out of them.
 
 A file is imported once in a process, however many keys name it, and again only after it, or a module that it imports
-from beside itself, has changed.  Its absolute imports are looked for beside it first, as in a script: two tasks may
-each have a ``utils.py`` of their own.
+from beside itself, has changed.  Its absolute imports are looked for beside it first, as in a script, and then in the
+folders that it puts on ``sys.path``: two tasks may each have a ``utils.py`` of their own.
 """
 
 from __future__ import annotations
@@ -85,8 +85,10 @@ def helper_files(path: Path) -> list[Path]:
     reached: dict[Path, None] = {}
     waiting = [path.resolve()]
     while waiting:
-        for name, _ in _imported_names(waiting.pop()):
-            beside = _beside(root, name)
+        file = waiting.pop()
+        roots = [root, *file.parents[1:4]] if _source(file).find(b"sys.path") >= 0 else [root]
+        for name, _ in _imported_names(file):
+            beside = _beside(roots, name)
             for file in [] if beside is None else _whole(beside):
                 if file not in reached and file != path.resolve():
                     reached[file] = None
@@ -98,7 +100,7 @@ def _refuse_ambiguous(path: Path) -> None:
     """Refuse a file that imports a helper by ``importlib.import_module``, where that would return another file's."""
     for file in (path, *helper_files(path)):
         for name, dynamic in _imported_names(file):
-            helper = _beside(path.parent, name) if dynamic else None
+            helper = _beside([path.parent], name) if dynamic else None
             if helper is not None and _module_name(helper) != name:
                 raise InputError(
                     f"{file}: it imports {name!r} by importlib, which finds another file than {helper}: "
@@ -113,9 +115,20 @@ class _Imported:
     module: ModuleType
     stamp: list[tuple[int, int]]
     helpers: set[Path] = field(default_factory=set)
+    path_before: frozenset[str] = field(default_factory=lambda: frozenset(sys.path))
+    path_after: Sequence[str] = ()
+
+    def folders(self, file: Path) -> list[Path]:
+        """Folders that it has put on the path; those above a file of it, whoever else has put them there too."""
+        entries = self.path_after or sys.path
+        own = [entry for entry in entries if entry not in self.path_before]
+        above = [entry for entry in entries if entry in _added and Path(entry) in file.parents]
+        return [Path(entry) for entry in (*own, *above)]
 
 
 _imported: dict[Path, _Imported] = {}
+_added: set[str] = set()
+"""What files of the user's have put on ``sys.path``."""
 _lock = threading.RLock()
 
 
@@ -126,10 +139,11 @@ def _import(path: Path, root: Path) -> ModuleType:
         return loaded.module
     if str(root) not in sys.path:
         sys.path.append(str(root))  # last, so that none of the user's files hides a package from the others
+        _added.add(str(root))
     name = _module_name(path)
     spec = _own_spec(name, path, root)
     module = importlib.util.module_from_spec(spec)
-    _imported[path] = _Imported(module, _stamp(path))
+    _imported[path] = loaded = _Imported(module, _stamp(path))
     for inside in [loaded for loaded in sys.modules if loaded.startswith(f"{name}.")]:
         del sys.modules[inside]
     sys.modules[name] = module
@@ -139,12 +153,14 @@ def _import(path: Path, root: Path) -> ModuleType:
         sys.modules.pop(name, None)
         _imported.pop(path, None)
         raise
+    loaded.path_after = list(sys.path)
+    _added.update(set(sys.path) - loaded.path_before)
     return module
 
 
 def _stamp(path: Path) -> list[tuple[int, int]]:
     """Times and sizes of a file, or of all files of a package."""
-    statuses = [file.stat() for file in _whole(path)]
+    statuses = [file.stat() for file in _whole(path) if file.is_file()]
     return [(status.st_mtime_ns, status.st_size) for status in statuses]
 
 
@@ -152,7 +168,7 @@ def _changed(path: Path, seen: set[Path]) -> bool:
     """Whether an imported file, or a helper of it, is another one than when it was imported."""
     seen.add(path)
     loaded = _imported.get(path)
-    if loaded is None or not path.is_file() or _stamp(path) != loaded.stamp:
+    if loaded is None or not _whole(path) or _stamp(path) != loaded.stamp:
         return True
     return any(_changed(helper, seen) for helper in loaded.helpers - seen)
 
@@ -164,7 +180,10 @@ def _module_name(path: Path) -> str:
     if name.isidentifier() and (loaded is None or (own is not None and loaded is own.module)):
         importlib.invalidate_caches()
         spec = PathFinder.find_spec(name)
-        if spec is not None and spec.origin is not None and Path(spec.origin).resolve() == path:
+        places = (
+            [] if spec is None else [spec.origin or f"{next(iter(spec.submodule_search_locations or ()))}/__init__.py"]
+        )
+        if any(Path(place).resolve() == path for place in places):
             return name
     return f"{name}_{sha256(str(path).encode()).hexdigest()[:12]}"
 
@@ -179,7 +198,7 @@ class _OwnLoader(SourceFileLoader):
     def get_code(self, fullname: str) -> Any:
         """Compile the file; a compiled one of the same second may be of an older version."""
         path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
+        return self.source_to_code(_source(Path(path)), path)
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the file with an ``__import__`` of its own."""
@@ -195,11 +214,13 @@ class _OwnLoader(SourceFileLoader):
         level: int = 0,
     ) -> ModuleType:
         top, *rest = name.split(".")
-        file = _beside(self._root, top) if level == 0 else None
+        loaded = _imported[self._top]
+        file = _beside([self._root, *loaded.folders(Path(self.path))], top) if level == 0 else None
         if file is not None and str(file) != self.path:  # a file may have the name of a package that it imports
             with _lock:
-                _imported[self._top].helpers.add(file)
-                name = ".".join([_import(file, self._root).__name__, *rest])
+                loaded.helpers.add(file)
+                root = file.parents[1] if file.name == "__init__.py" else file.parent
+                name = ".".join([_import(file, root).__name__, *rest])
         return builtins.__import__(name, globals, locals, fromlist or (), level)
 
 
@@ -213,9 +234,10 @@ class _OwnFinder:
         if not isinstance(loader, _OwnLoader):
             return None
         spec = PathFinder.find_spec(name, path, target)
-        if spec is None or spec.origin is None or not isinstance(spec.loader, SourceFileLoader):
+        if spec is None or not (spec.origin is None or isinstance(spec.loader, SourceFileLoader)):
             return spec
-        return _own_spec(name, Path(spec.origin), loader._root, loader._top)
+        file = spec.origin or Path(next(iter(spec.submodule_search_locations or ())), "__init__.py")
+        return _own_spec(name, Path(file), loader._root, loader._top)
 
 
 sys.meta_path.insert(0, _OwnFinder)
@@ -229,11 +251,31 @@ def _own_spec(name: str, path: Path, root: Path, top: Path | None = None) -> Mod
     return spec
 
 
-def _beside(root: Path, name: str) -> Path | None:
-    """The file of a module or package in a folder; ``None`` where there is none, or Python has one built in."""
+def _beside(roots: Sequence[Path], name: str) -> Path | None:
+    """The file of a module or package in the first folder that has it; ``None`` where none has, or it is built in.
+
+    A folder with Python files is a package without its ``__init__.py``, unless one of that name is installed.
+    """
     if name in sys.builtin_module_names:
         return None
-    return next((file for file in (root / name / "__init__.py", root / f"{name}.py") if file.is_file()), None)
+    for root in roots:
+        file = next((file for file in (root / name / "__init__.py", root / f"{name}.py") if file.is_file()), None)
+        if file is None and any((root / name).rglob("*.py")) and not _installed(name):
+            file = root / name / "__init__.py"
+        if file is not None:
+            return file
+    return None
+
+
+def _installed(name: str) -> bool:
+    """Whether a regular module of a name is found outside the folders of the user's files."""
+    spec = PathFinder.find_spec(name, [entry for entry in sys.path if entry not in _added])
+    return spec is not None and spec.origin is not None
+
+
+def _source(path: Path) -> bytes:
+    """What a file holds; nothing where there is none."""
+    return path.read_bytes() if path.is_file() else b""
 
 
 def _whole(path: Path) -> list[Path]:
@@ -244,8 +286,8 @@ def _whole(path: Path) -> list[Path]:
 def _imported_names(path: Path) -> Iterator[tuple[str, bool]]:
     """First parts of the names that a file imports absolutely, each with whether a function of importlib does it."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse(_source(path))
+    except (SyntaxError, ValueError):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -382,8 +382,8 @@ async def async_add(a: int, b: int) -> int:
 def test_tools_are_called_and_rewards_see_calls_results_and_the_answer_as_trls_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from levelhead.tasks.tools.formats import Call
-    from levelhead.tasks.tools.toolbox import Toolbox
+    from levelhead.tasks.tool_formats import Call
+    from levelhead.tasks.tools import Toolbox
     from tasks.test_tools import TOOL_TEMPLATE
 
     turns = [0]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from faults.known import inject
 from levelhead.preflight import preflight
+from levelhead.preflight.check import Outcome
 from levelhead.preflight.context import PreflightContext
-from levelhead.preflight.result import Outcome
-from levelhead.preflight.trial import listening, uneven
+from levelhead.preflight.listening import listening
+from levelhead.preflight.trial import uneven
+from preflight.mutations.base import Mutation
+from preflight.mutations.loss import WRONG_MASKS, WRONG_SAMPLES
 from preflight_setup import setup_of
 
 
@@ -56,3 +60,15 @@ def test_rollouts_of_a_trial_differ_in_length_and_some_end_with_a_stop_token() -
         assert len({len(turn.completion_ids) for turn in turns}) == len(turns)
         stopped = [turn.completion_ids[-1] in context.codec.stop_ids for turn in turns]
         assert stopped == [turn.finish == "stop" for turn in turns] == [False, True] * (len(turns) // 2)
+
+
+CAUSES = [(each, "on the wrong samples") for each in WRONG_SAMPLES] + [
+    (each, "the mask of the") for each in WRONG_MASKS
+]
+
+
+@pytest.mark.parametrize(("mutation", "cause"), CAUSES, ids=lambda value: getattr(value, "id", ""))
+def test_the_first_message_on_samples_and_masks_names_the_cause(mutation: Mutation, cause: str) -> None:
+    with mutation.change():
+        first, *_ = preflight(setup_of(*mutation.settings), families=["agreement", "loss", "signs"]).failures
+    assert (first.name, cause in first.message) == ("signs/audit", True), first.message

@@ -55,9 +55,10 @@ def test_a_vocabulary_too_small_for_the_bytes_is_refused():
         train_tokenizer(TEXTS, 100)
 
 
-def test_a_word_of_a_million_characters_does_not_hold_up_the_tokenizer() -> None:
+@pytest.mark.parametrize("letters", ["abcdefgh", "天地玄黄宇宙洪荒", "+-*/=#", "\n\t ", "0123456789"])
+def test_a_word_of_a_million_characters_does_not_hold_up_the_tokenizer(letters: str) -> None:
     began = time.process_time()
-    word = "".join(random.Random(0).choices("abcdefgh", k=1_000_000))
+    word = "".join(random.Random(0).choices(letters, k=1_000_000))
     tokenizer = train_tokenizer([word, "plain words", "plain words"], 400)
     assert tokenizer.decode(tokenizer.encode("plain words")) == "plain words"
     assert time.process_time() - began < 60

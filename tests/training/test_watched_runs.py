@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,8 +76,6 @@ class Interrupts:
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], dict[str, Any]]:
     """A run that was interrupted after its first update, copied to where a test wants it."""
-    import shutil
-
     folder = tmp_path_factory.mktemp("left")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("levelhead.report.write", lambda _folder: None)
@@ -157,6 +156,41 @@ def test_what_a_resumption_loses_is_named(
     assert events["resume-differs"]["severity"] == "critical"
     assert events["resume-differs"]["evidence"]["parts"] == [part]
     assert PARTS[part][0].en in events["resume-differs"]["message"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], dict[str, Any]]:
+    """A run that was done, copied to where a test wants it, and the recipe with a step more."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("levelhead.report.write", lambda _folder: None)
+        made = recipe(folder, **QUICK)
+        assert train(made, out=folder / "run").outcome == "done"
+
+    def copy(path: Path) -> dict[str, Any]:
+        shutil.copytree(folder / "run", path / "run")
+        return {**made, "grpo": {**made["grpo"], "steps": made["grpo"]["steps"] + 1}}
+
+    return copy
+
+
+def extended(finished: Callable[[Path], dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    return told(train(finished(folder), out=folder / "run", resume=True, accept_changes=["grpo.steps"]))
+
+
+def test_a_finished_run_that_is_extended_is_left_alone(
+    finished: Callable[[Path], dict[str, Any]], tmp_path: Path
+) -> None:
+    assert "resume-differs" not in extended(finished, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["moments", "place in the data", "guard", "weights"])
+def test_what_a_finished_run_loses_when_it_is_extended_is_named(
+    name: str, finished: Callable[[Path], dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose, part = LOST[name]
+    lose(monkeypatch)
+    assert extended(finished, tmp_path)["resume-differs"]["evidence"]["parts"] == [part]
 
 
 def test_what_an_accepted_change_explains_is_no_difference() -> None:

@@ -1,14 +1,16 @@
 """What a run evaluates, saves and goes on with is the policy that it trains: looked at where each is done.
 
 Held-out answers are sampled as the recipe asks; a checkpoint holds the weights in memory; a step begins with the
-weights that the last one left; no reward lies outside of what its task declares.
+weights that the last one left; ratios start at 1; no reward lies outside of what its task declares.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from safetensors import safe_open
@@ -17,11 +19,13 @@ from torch import Tensor
 from levelhead.message import Message, Phrase
 from levelhead.objective.numerics import local
 from levelhead.policy.policy import Policy
+from levelhead.policy.rounding import LOGITS, tolerance
 from levelhead.recipe.sampling import Sampling
+from levelhead.recipe.training import Grpo
 from levelhead.records import Decision, Event, Group, Turn
 from levelhead.tasks.base import Task
 from levelhead.training.collected import Collected
-from levelhead.training.recompute import distorts
+from levelhead.training.recompute import distorts, needs_scores, recompute_logprobs
 from levelhead.training.step_result import Update
 from levelhead.training.watcher import Watcher
 
@@ -31,6 +35,8 @@ NATS = 1.0
 """Nats by which a greedy token lies below the likeliest one: rounding turns ties, and never this much."""
 DEVIATIONS = 7.0
 """Standard deviations by which answers are more or less surprising than the policy's entropy says."""
+RECORDED = 4
+"""Sampled turns per step that are scored again where several updates use what the sampler recorded."""
 LOOKED_AT = 8
 """Entries of each weight that are compared, spread over it."""
 UNLIKELY = Message(
@@ -60,6 +66,13 @@ MOVED = Message(
     "(a cast, a merge, code of a reward)",
     "有 {count} 个权重（如 {first}）与上一步结束时不同：两步之间有什么改动了它们（类型转换、合并或奖励代码）",
 )
+APART = Message(
+    "{whose} log-probabilities of sampled tokens lie {nats:.2g} nats a token from those that the sampler recorded at "
+    "the same weights, and rounding explains {allowed:.2g}: ratios of this batch's later updates do not begin at 1",
+    "对采样得到的 token，{whose}的对数概率与同一权重下采样端所记录的平均每 token 相差 {nats:.2g} nat，而舍入只能解释 "
+    "{allowed:.2g}：这批数据后续更新的比值并不从 1 开始",
+)
+RECOMPUTED, OWN = Message("recomputed", "重算"), Message("the policy's own", "策略自身")
 OUTSIDE = Message(
     "{task}: a reward of {reward:.4g} lies outside of the declared {low:g} to {high:g}; correct the reward, or "
     "tasks[].reward_range",
@@ -161,12 +174,13 @@ class HeldWeights(Watcher):
     """
 
     def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+        self._policy, self._reported = policy, False
         self._left: list[Tensor] | None = None
 
     def before(self, update: Update) -> Iterable[Decision]:
         """Compare a few entries of each weight, before the first update of a step."""
-        if not update.later and (names := self._moved()):
+        if not update.later and not self._reported and (names := self._moved()):
+            self._reported = True
             text, evidence = MOVED(count=len(names), first=names[0]), {"weights": len(names), "first": names[0]}
             yield Decision("warn", Event(update.step, "weights-moved", "critical", text, "warn", evidence))
 
@@ -186,6 +200,48 @@ class HeldWeights(Watcher):
         for name, weight in self._policy.model.named_parameters():
             flat = local(weight).detach().flatten()
             yield name, flat[:: max(1, flat.numel() // LOOKED_AT)].clone()
+
+
+class RecordedLogprobs(Watcher):
+    """Reports old log-probabilities, those that ratios divide by, which are not what the sampler recorded.
+
+    The trainer's own are compared with the record at the first update of a step alone, for the samples of that update.
+    Here those of all updates are looked at: every one that was recomputed; else a few of the batch, scored again.
+
+    Args:
+        policy: What is trained.
+        config: The ``grpo`` section.
+    """
+
+    def __init__(self, policy: Policy, config: Grpo) -> None:
+        self._policy, self._config, self._reported = policy, config, False
+        several = config.updates_per_batch * config.epochs > 1
+        self._looks = several and not needs_scores(config) and not distorts(config.sampling) and policy.total is None
+
+    def sampled(self, step: int, rollouts: Collected) -> Iterable[Event]:
+        """Score a few turns of a batch again, before its first update."""
+        if not self._looks or rollouts.behind or self._reported:
+            return
+        groups = [g for g in rollouts.groups if g.rollouts]
+        some = [replace(g, rollouts=g.rollouts[-1:]) for g in groups[:: max(1, len(groups) // RECORDED)]]
+        heat, tokens = rollouts.temperature or 1.0, self._config.tokens_per_microbatch
+        scores = recompute_logprobs(self._policy, some, heat, tokens)
+        recorded = [turn.logprobs for group in some for turn in group.rollouts[0].turns]
+        own = [turn.logprobs for (turns,) in scores for turn in turns]
+        yield from self._apart(step, OWN(), zip(own, recorded, strict=True))
+
+    def planned(self, update: Update) -> None:
+        """Compare the recomputed log-probabilities of an update's samples."""
+        samples = [s for members in update.plan.samples.values() for s in members if s.old is not None]
+        if samples and not update.plan.behind and not self._reported:
+            update.events += self._apart(update.step, RECOMPUTED(), [(s.old_logprobs, s.logprobs) for s in samples])
+
+    def _apart(self, step: int, whose: Phrase, pairs: Iterable[tuple[Sequence[float], Sequence[float]]]) -> list[Event]:
+        gaps = [abs(a - b) for old, recorded in pairs for a, b in zip(old, recorded, strict=True)]
+        nats, allowed = fmean(gaps or [0.0]), tolerance(self._policy, LOGITS).mean
+        self._reported = not nats <= allowed
+        text, evidence = APART(whose=whose, nats=nats, allowed=allowed), {"nats": nats, "allowed": allowed}
+        return [Event(step, "ratios-apart", "critical", text, "warn", evidence)] if self._reported else []
 
 
 def saved_events(step: int, checkpoint: str, names: Sequence[str]) -> list[Event]:

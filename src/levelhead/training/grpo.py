@@ -30,7 +30,7 @@ from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample, deal_minibatches, make_batch
 from levelhead.training.collect import Collector, rollout_seed
 from levelhead.training.collected import Collected
-from levelhead.training.fidelity import HeldWeights
+from levelhead.training.fidelity import HeldWeights, RecordedLogprobs
 from levelhead.training.group_queue import GroupQueue
 from levelhead.training.group_sampler import SamplingSetup
 from levelhead.training.objective import Objective
@@ -185,7 +185,8 @@ class GrpoTrainer:
             region = TrustRegion(self.policy, self.updater, coefficients, guard, tokens, self.ranks)
         audits = SignAudits(self.policy, self.objective, self.updater, self.config, self.merger, self.ranks)
         shown = [region if region and observer is guard else Shown(observer) for observer in observers]
-        return Watch([self.unrated, batch_watch, audits, *shown, HeldWeights(self.policy)], region)
+        faithful = [RecordedLogprobs(self.policy, self.config), HeldWeights(self.policy)]
+        return Watch([self.unrated, batch_watch, audits, *shown, *faithful], region)
 
     def _scores(self, rollouts: Collected, controls: TrainSampling) -> Scores | None:
         """Score the batch before its first update, where an estimator or a mask must see all of its tokens.

@@ -12,9 +12,8 @@ from torch import Tensor
 from levelhead.objective.terms import Term
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
-from levelhead.policy.rounding import tolerance
-from levelhead.recipe.controllers import KlController
-from levelhead.recipe.task_weights import make_task_weights
+from levelhead.policy.rounding import LOGITS, tolerance
+from levelhead.recipe.objective import KlController, make_task_weights
 from levelhead.recipe.training import Grpo
 from levelhead.tasks.base import Task
 from levelhead.training.batch import Sample
@@ -22,9 +21,6 @@ from levelhead.training.coefficients import Coefficients, WeightsInForce, facts_
 from levelhead.training.plan import Plan, plan_update
 from levelhead.training.terms import TermConfig, build_terms, make_term_batch
 from levelhead.training.update_metrics import ROUNDING, Statistic, UpdateMetrics
-
-LOGITS = 20.0
-"""Size of a pretrained model's largest logits: in bfloat16 each is rounded by up to 0.06 there (SmolLM2-135M)."""
 
 
 class Objective:

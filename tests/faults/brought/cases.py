@@ -24,7 +24,7 @@ class Brought:
         kind: Where it lies.
         what: What goes wrong, in one line.
         thread: Where somebody met it, or its relative.
-        named_by: Checks (without the task) or events that must name it, any one of them; none that is known to miss it.
+        named_by: Checks (without the task) or events that must name it, any one of them.
         word: A text that the message must hold: the cause, and no symptom of it.
         rows: Of the task.
         reward: Of the task.
@@ -144,8 +144,8 @@ def _all() -> dict[str, Brought]:
             "data",
             "the labels were shuffled and the texts were not; there are but three of them",
             GITHUB + "dennybritz/cnn-text-classification-tf/issues/136",
-            [],
-            "",
+            ["pairs/classes"],
+            "shuffled",
             data.LABELS_SHUFFLED,
             rewards.equal,
             first=True,
@@ -247,6 +247,12 @@ def _relatives() -> list[Brought]:
          "stands in", data.OWN_TURN, rewards.equal),
         ("labels-two-rows-early", "data", "labels stand two rows above their texts", ["pairs/classes"], "out of step",
          data.LABELS_EARLY, rewards.equal),
+        ("listed-labels-in-another-order", "data", "the same where each prompt lists the labels", ["pairs/classes"],
+         "shuffled", data.LISTED_SHUFFLED, rewards.equal),
+        ("labels-sorted", "data", "the column of labels was sorted by itself", ["pairs/classes"], "shuffled",
+         data.LABELS_SORTED, rewards.equal),
+        ("tagged-labels-in-another-order", "data", "labels in tags were shuffled", ["pairs/classes"], "shuffled",
+         data.TAGGED_SHUFFLED, rewards.equal),
         ("rendered-for-another-family", "template", "prompts hold the turns of another model's template", tags,
          "rendered", data.RENDERED_ELSEWHERE, rewards.equal),
         ("rendered-without-an-end", "template", "prompts end with the header of the answer", tags, "rendered",

@@ -103,6 +103,24 @@ CONTRADICTED = [
     *({**row, "answer": LABELS[(LABELS.index(row["answer"]) + 1) % 3]} for row in reviews()[::6]),
 ]
 LABELS_SHUFFLED = shuffled(reviews())
+LISTED = [{**row, "prompt": f"{row['prompt']} Say positive, negative or neutral."} for row in reviews()]
+LISTED_SHUFFLED = shuffled(LISTED)
+LABELS_SORTED = [
+    {**row, "answer": label} for row, label in zip(reviews(), sorted(row["answer"] for row in reviews()), strict=True)
+]
+TAGGED_SHUFFLED = [{**row, "answer": f"<answer>{row['answer']}</answer>"} for row in shuffled(reviews(), 8)]
+PARITY = [{"prompt": f"Is {n} even or odd?", "answer": ("even", "odd")[n % 2]} for n in range(100, 180)]
+LETTERS = [
+    {**row, "answer": f"({'ABCD'[row['prompt'].split('? ')[1].split(row['answer'])[0].count('(') - 1]})"}
+    for row in choices(96)
+]
+CLAIMS = [
+    {
+        "prompt": f"{row['prompt']} Somebody says {int(row['answer']) + i % 2}.",
+        "answer": ("supported", "refuted")[i % 2],
+    }
+    for i, row in enumerate(sums(80))
+]
 RENDERED = [
     {**row, "prompt": f"<|im_start|>user\n{row['prompt']}<|im_end|>\n<|im_start|>assistant\n"} for row in stories()
 ]

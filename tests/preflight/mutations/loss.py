@@ -12,11 +12,15 @@ from torch import Tensor
 import levelhead.objective.aggregation.merger
 import levelhead.objective.losses
 import levelhead.policy.policy
+import levelhead.training.grpo
+import levelhead.training.objective
 import levelhead.training.terms
 from levelhead.objective.terms import Term
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import Policy, TokenStats
+from levelhead.training.batch import Batch, Sample
 from levelhead.training.sft import SftTrainer
+from levelhead.training.terms import TermBatch
 from preflight.mutations.base import Context, Mutation, fault, patch
 
 BONUS = ("grpo.entropy.coef=0.01",)
@@ -117,6 +121,81 @@ def _demonstrated(change: Callable[[Sequence[TokenSequence]], Sequence[TokenSequ
     return patch(SftTrainer, "demonstrations", lambda real: lambda self, prompts: list(change(real(self, prompts))))
 
 
+def _advantages(change: Callable[[list[float], list[Sample]], list[float]]) -> Callable[[], Context]:
+    """Deal the advantages of a batch out anew, once each sample has its own."""
+
+    def make(real: Any) -> Any:
+        def make_batch(*args: Any, **options: Any) -> Batch:
+            batch = real(*args, **options)
+            flat = [sample for group in batch.groups for sample in group]
+            dealt = iter(change([sample.advantage for sample in flat], flat))
+            groups = [[replace(sample, advantage=next(dealt)) for sample in group] for group in batch.groups]
+            return replace(batch, groups=groups)
+
+        return make_batch
+
+    return patch(levelhead.training.grpo, "make_batch", make)
+
+
+def _by_length(values: list[float], samples: list[Sample]) -> list[float]:
+    return [value for _, value in sorted(zip((len(s.logprobs) for s in samples), values, strict=True))]
+
+
+def _measured(name: str, change: Callable[[Tensor, Tensor], Tensor]) -> Callable[[], Context]:
+    """Change what a term is taken over, by the mask; 0 at a token leaves it out."""
+
+    def make(real: Any) -> Any:
+        def build_terms(batch: TermBatch, config: Any) -> Any:
+            share_nt = change(torch.ones_like(batch.mask_nt), batch.mask_nt)
+            if name == "entropy":
+                return real(replace(batch, entropy_nt=batch.entropy_nt * share_nt), config)
+            reference_nt = torch.where(share_nt > 0, batch.reference_logp_nt, batch.logp_nt.detach())
+            return real(replace(batch, reference_logp_nt=reference_nt), config)
+
+        return build_terms
+
+    return patch(levelhead.training.objective, "build_terms", make)
+
+
+def _longest(share_nt: Tensor, mask_nt: Tensor) -> Tensor:
+    return share_nt * (mask_nt.sum(1, keepdim=True) == mask_nt.sum(1).max())
+
+
+WRONG_SAMPLES = (
+    fault("signs/audit", "advantages-rolled"),
+    Mutation("signs/audit", "advantages are sorted by length", _advantages(_by_length)),
+    Mutation("signs/audit", "advantages are the next sample's", _advantages(lambda values, _: values[1:] + values[:1])),
+    Mutation(
+        "signs/audit", "the first advantage is everybody's", _advantages(lambda values, _: values[:1] * len(values))
+    ),
+    Mutation("signs/audit", "advantages are the next group's", _advantages(lambda values, _: values[4:] + values[:4])),
+)
+"""Advantages that are right, on samples that they are not of."""
+WRONG_MASKS = (
+    Mutation(
+        "signs/audit",
+        "the entropy is that of first tokens",
+        _measured("entropy", lambda o, _: o - _without_first(o)),
+        BONUS,
+    ),
+    Mutation(
+        "signs/audit",
+        "the entropy leaves first tokens out",
+        _measured("entropy", lambda o, _: _without_first(o)),
+        BONUS,
+    ),
+    Mutation(
+        "signs/audit",
+        "the entropy leaves last tokens out",
+        _measured("entropy", lambda _, mask: _without_last(mask)),
+        BONUS,
+    ),
+    Mutation("signs/audit", "the entropy is that of the longest answers", _measured("entropy", _longest), BONUS),
+    Mutation("signs/audit", "the KL leaves first tokens out", _measured("kl", lambda o, _: _without_first(o)), LEASH),
+)
+"""Means over some of the completion tokens."""
+
+
 def _half_the_mask(real: Any) -> Any:
     return lambda self: real(self) * (torch.arange(max(self.lengths)) % 2)
 
@@ -160,6 +239,8 @@ MUTATIONS = (
         patch(levelhead.training.terms.kl_estimators, "estimate", _swapped),
         LEASH,
     ),
+    *WRONG_SAMPLES,
+    *WRONG_MASKS,
     fault("signs/reward", "advantages-negated"),
     Mutation("signs/reward", "the loss minimizes the rewards", _terms(_flipped("policy"))),
     Mutation("signs/reward", "the surrogate is detached", _detached("policy")),

@@ -64,15 +64,15 @@ def _always_one_answer() -> Context:
     return patch(SftTrainer, "demonstrations", make)()
 
 
-def _other_vocabulary(setup: Setup) -> None:
+def other_vocabulary(setup: Setup) -> None:
     setup.policy.codec.tokenizer.add_tokens([f"<extra {i}>" for i in range(400)])
 
 
-def _small_embedding(setup: Setup) -> None:
+def small_embedding(setup: Setup) -> None:
     setup.policy.base.resize_token_embeddings(300)
 
 
-def _foreign_stop(setup: Setup) -> None:
+def foreign_stop(setup: Setup) -> None:
     setup.policy.codec.stop_ids = frozenset({*setup.policy.codec.stop_ids, 4096})
 
 
@@ -121,9 +121,9 @@ MUTATIONS = (
     fault("tokens/made-once", "retokenized-from-text"),
     fault("tokens/made-once", "appended-end-of-turn"),
     Mutation("tokens/made-once", "the first token of a completion is lost", _turns(lambda turn: _from(turn, 1))),
-    Mutation("tokens/vocabulary", "the tokenizer has grown since the model was made", touch=_other_vocabulary),
-    Mutation("tokens/vocabulary", "the embedding was cut", touch=_small_embedding),
-    Mutation("tokens/vocabulary", "a stop id is another tokenizer's", touch=_foreign_stop),
+    Mutation("tokens/vocabulary", "the tokenizer has grown since the model was made", touch=other_vocabulary),
+    Mutation("tokens/vocabulary", "the embedding was cut", touch=small_embedding),
+    Mutation("tokens/vocabulary", "a stop id is another tokenizer's", touch=foreign_stop),
     Mutation(
         "tokens/round-trip",
         "the saved tokenizer normalises",

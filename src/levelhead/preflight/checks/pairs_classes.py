@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+import numpy as np
+
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.wording import asked
+from levelhead.records import Prompt
+from levelhead.tasks.base import SingleTurnTask
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.records import Prompt
-    from levelhead.tasks.base import SingleTurnTask
     from levelhead.training.fit import Floats
 
 ROWS = 512
@@ -22,6 +25,15 @@ KINDS = 12
 EACH = 5
 LAGS = (1, -1, 2, -2, 3, -3)
 """Rows by which answers may be out of step."""
+_UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u9fff]")
+ENOUGH = 60
+"""Rows from which on words that go with no kind of answer are worth a warning."""
+VERDICT = re.compile(
+    r"\b(yes|no|not|true|false|(in)?correct|right|wrong|(in)?valid|even|odd|same|different|(im)?possible|more|less|equal"
+    r"|greater|smaller|larger|before|after|left|none|both|n?either|unknown|maybe|can.?not|entail\w*|contradict\w*"
+    r"|support\w*|refut\w*|heads|tails|win|lose|pass|fail)\b"
+)
+"""Answers that reasoning gives and words need not tell; names of topics, moods and the like are none of them."""
 TRIES = 400
 """Permutations that the mean and deviation under chance are taken from."""
 CHANCE, SURE = 2.0, 6.0
@@ -45,11 +57,11 @@ class PairsClasses(Check):
         "（Gretton 等 2005 的 HSIC）。",
     )
     cannot = Message(
-        "Labels that were shuffled rather than shifted fit no order; nor do words tell where an answer takes reasoning "
-        "(letters of options, true or false). After SFT the event learnt-by-heart asks again.",
-        "被打乱（而非错开）的标签与任何顺序都不相配；需要推理的答案（选项字母、真假）从用词也看不出。监督微调之后，事"
-        "件 "
-        "learnt-by-heart 会再查一次。",
+        "Labels that were shuffled fit no order. Where they are names of classes this is a warning; letters of "
+        "options, verdicts (true or false) and numbers take reasoning, and look alike whether shuffled or not. "
+        "After SFT the event learnt-by-heart asks again.",
+        "被打乱的标签与任何顺序都不相配。标签是类别名时给出警告；选项字母、判断（真假）和数字需要推理，用词未必看得出，"
+        "打乱与否看起来一样。监督微调之后，事件 learnt-by-heart 会再查一次。",
     )
     belong = Message(
         "prompts of the same of {kinds} kinds of answers share words ({own:.1f} deviations above chance)",
@@ -59,6 +71,16 @@ class PairsClasses(Check):
         "the words of {rows} prompts do not tell their {kinds} kinds of answers apart ({own:.1f} deviations above "
         "chance): whether answers belong to their prompts is not known",
         "{rows} 条提示词的用词分不出 {kinds} 种答案（高于随机 {own:.1f} 个标准差）：无法判断答案是否属于各自的题",
+    )
+    shuffled = Message(
+        "the words of {rows} prompts do not tell their {kinds} classes apart, such as {label} ({own:.1f} deviations "
+        "above chance): labels were shuffled, or do not hang on what prompts say",
+        "{rows} 条提示词的用词分不出 {kinds} 个类别（如 {label}；高于随机 {own:.1f} 个标准差）：标签被打乱，"
+        "或与题目内容无关",
+        fix=Fix(
+            "read ten rows: where labels are not their prompts', join the two columns by key",
+            "请读十行：若标签不属于各自的题，请按键合并两列",
+        ),
     )
     out_of_step = Message(
         "the {kinds} kinds of answers go with the prompts {lag:+d} rows away ({shifted:.1f} deviations above chance) "
@@ -73,8 +95,6 @@ class PairsClasses(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task whose perfect answers are of few kinds."""
-        from levelhead.tasks.base import SingleTurnTask
-
         for name, task in context.setup.tasks.items():
             if isinstance(task, SingleTurnTask) and not task.demonstrates:
                 prompts, labels = _rows(task)
@@ -83,8 +103,6 @@ class PairsClasses(Check):
                     yield self._judged(name, prompts, labels)
 
     def _judged(self, name: str, prompts: Sequence[Prompt], labels: Sequence[str]) -> Outcome:
-        from levelhead.preflight.wording import asked
-
         alike_nn = _alikeness([asked(prompt) for prompt in prompts])
         kinds, half = len({*labels}), len(labels) // 2
         for part in (slice(None), slice(half), slice(half, None)):
@@ -96,13 +114,26 @@ class PairsClasses(Check):
         own = _deviations(alike_nn, labels, 0)
         if own >= CHANCE:
             return self.ok(self.belong, name, kinds=kinds, own=own)
-        return self.ok(self.unknown, name, rows=len(labels), kinds=kinds, own=own)
+        told: dict[str, Any] = {"rows": len(labels), "kinds": kinds, "own": own}
+        if len(labels) >= ENOUGH and _names_classes(prompts, labels):
+            return self.warn(self.shuffled, name, **told, label=max({*labels}, key=labels.count))
+        return self.ok(self.unknown, name, **told)
+
+
+def _names_classes(prompts: Sequence[Prompt], labels: Sequence[str]) -> bool:
+    """Whether answers are names of classes, which texts' words go with: all Latin, and no options of single rows."""
+    from levelhead.preflight.wording import asked
+    from levelhead.tasks.mutations import forms_of
+
+    texts = [asked(prompt).casefold() for prompt in prompts]
+    kinds = [form.said.strip(" .") for form in forms_of([*{*labels}])]
+    named = all(re.fullmatch(r"[a-z]{3,}([ -][a-z]+){0,2}", kind) and not VERDICT.search(kind) for kind in kinds)
+    shown = sum(kind in text for text in texts for kind in kinds) / (len(texts) * len(kinds))
+    return named and not any(map(_UNSPACED.search, texts)) and not 0.1 < shown < 0.9
 
 
 def _rows(task: SingleTurnTask) -> tuple[list[Prompt], list[str]]:
     """Return neighbouring training rows in the order of the data, and what their answers say."""
-    import itertools
-
     from levelhead.preflight.pairing import LOOKED_AT, natural
 
     some = sorted(itertools.islice(task.prompts("train", 0), LOOKED_AT), key=lambda prompt: natural(prompt.id))[:ROWS]
@@ -112,10 +143,6 @@ def _rows(task: SingleTurnTask) -> tuple[list[Prompt], list[str]]:
 
 def _alikeness(texts: Sequence[str]) -> Floats:
     """Return how alike texts are, (n, n): cosine of their words, which weigh by how rare they are, centred."""
-    import re
-
-    import numpy as np
-
     words = [{*re.findall(r"\w+", text.casefold())} for text in texts]
     vocabulary = {word: i for i, word in enumerate(sorted(set().union(*words)))}
     counts_nv = np.zeros((len(texts), len(vocabulary)))
@@ -131,8 +158,6 @@ def _alikeness(texts: Sequence[str]) -> Floats:
 
 def _deviations(alike_nn: Floats, labels: Sequence[str], lag: int) -> float:
     """Return by how many deviations texts with the same label some rows on are more alike than by chance."""
-    import numpy as np
-
     n = len(labels) - abs(lag)
     start = max(0, -lag)
     alike_nn = alike_nn[start : start + n, start : start + n]
