@@ -112,7 +112,7 @@ class GRPOTrainer:
         _refuse(settings, others, train_dataset, eval_dataset)
         self.result: Result | None = None
         self.accelerator = _Accelerator()
-        self.hub_model_id = self.args.hub_model_id
+        self.hub_model_id = settings.get("hub_model_id")
         functions, tools = _functions(reward_funcs), list(tools or ())
         self._data = {"data": train_dataset, "eval_data": eval_dataset, "rewards": functions, "tools": tools}
         self._tokenizer, self._callbacks = processing_class, list(callbacks or ())
