@@ -21,7 +21,6 @@ from levelhead.diagnosis.chinese import own_words as words_of_runs
 from levelhead.diagnosis.findings import Language, Text, read_texts
 from levelhead.diagnosis.verdict import said
 from levelhead.documents.yaml_text import load_yaml
-from levelhead.preflight.explain import stored
 from levelhead.report.reading import Run
 from levelhead.report.scores import stages_of, strata_names, verdict_of
 
@@ -149,6 +148,9 @@ def _names(run: Run) -> set[str]:
 
 def _checks(run: Run, language: Language) -> dict[str, str]:
     """What checks said, and what they advised."""
+    # Imported late: a page in English needs no checks, and the light install has not all that they import.
+    from levelhead.preflight.explain import stored
+
     sentences: dict[str, str] = {}
     for check in run.checks:
         english = str(check.get("message") or ""), str(check.get("fix") or "")
