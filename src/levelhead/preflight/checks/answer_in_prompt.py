@@ -68,8 +68,7 @@ class AnswerInPrompt(Check):
         "the answer stands in {count} of {rows} prompts behind the words {before!r} ({chance:.0%} of prompts hold "
         "another row's answer): it can be copied, such as {answer!r} of {where}",
         "{rows} 条提示词中有 {count} 条的答案就在 {before!r} 之后（含别行答案的占 {chance:.0%}）：可以照抄，例如 "
-        "{where} "
-        "的 {answer!r}",
+        "{where} 的 {answer!r}",
         fix=Fix(
             "take the answer out of the prompt (a hint, a label, metadata that came along)",
             "从提示词中去掉答案（提示、标签或一同带入的元数据）",

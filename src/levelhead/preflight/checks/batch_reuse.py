@@ -43,8 +43,7 @@ class BatchReuse(Check):
     )
     reused = Message(
         "{updates} updates per rollout batch: PPO-style clipping corrects small steps only; DAPO makes 16 updates per "
-        "batch "
-        "at 1e-6, TRL's default is 1",
+        "batch at 1e-6, TRL's default is 1",
         "每批采样更新 {updates} 次：PPO 式裁剪只能校正很小的变化；DAPO 以 1e-6 每批更新 16 次，TRL 默认 1 次",
         fix=Fix("lower grpo.updates_per_batch or grpo.epochs", "减小 grpo.updates_per_batch 或 grpo.epochs"),
     )

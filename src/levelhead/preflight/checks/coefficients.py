@@ -35,11 +35,9 @@ class Coefficients(Check):
     )
     large = Message(
         "{key} {value:g}: such a term drowns the reward; DeepSeekMath uses a KL coefficient of 0.04 and DAPO none, "
-        "entropy "
-        "bonuses of 0.001 to 0.01 are usual (PPO, Schulman et al. 2017, takes 0.01)",
+        "entropy bonuses of 0.001 to 0.01 are usual (PPO, Schulman et al. 2017, takes 0.01)",
         "{key} {value:g}：这么大的系数会淹没奖励；DeepSeekMath 的 KL 系数为 0.04，DAPO 不用 KL，熵奖励通常取 0.001 到 "
-        "0.01"
-        "（PPO, Schulman et al. 2017 取 0.01）",
+        "0.01（PPO, Schulman et al. 2017 取 0.01）",
         fix=Fix("set {key} to {start:g} or less", "把 {key} 设为不超过 {start:g}"),
     )
 

@@ -29,14 +29,12 @@ class CompletionOnly(Check):
     )
     how = Message(
         "Runs one step of the run's own trainer on the shared rollouts, cut to unequal lengths, some ended by a stop "
-        "token, "
-        "and records which hidden states and which labels a gradient reaches.",
+        "token, and records which hidden states and which labels a gradient reaches.",
         "用训练器自己在共享的采样上走一步（截成不同长度，有的以停止符结尾），记录梯度到达了哪些隐状态和标签。",
     )
     cannot = Message(
         "It sees whether a token counts, not how much. Losses that leave tokens out on purpose (clip_cov, kl_cov) may "
-        "leave "
-        "out a fifth.",
+        "leave out a fifth.",
         "它看一个 token 是否计入，而不看权重多大。有意略去 token 的损失（clip_cov、kl_cov）可以略去五分之一。",
     )
     no_group = Message(
@@ -61,16 +59,14 @@ class CompletionOnly(Check):
     )
     outside = Message(
         "the loss comes from {outside} states that predict no completion token (at {at}): it falls on prompt or "
-        "padding, and "
-        "misses {missing} of {states} states",
+        "padding, and misses {missing} of {states} states",
         "损失来自 {outside} 个并不预测输出 token 的状态（在 {at} 处）：它落在提示词或填充上，并漏掉了应有的 {states} "
         "个状态中的 {missing} 个",
         fix=_fix,
     )
     missing = Message(
-        "{missing} of {states} states that predict completion tokens feed no loss (at {at}): the tokens after them are "
-        "not "
-        "trained",
+        "{missing} of {states} states that predict completion tokens feed no loss (at {at}): the tokens after them "
+        "are not trained",
         "{states} 个预测输出 token 的状态中有 {missing} 个不计入损失（在 {at} 处）：它们之后的 token 没有训练",
         fix=_fix,
     )

@@ -37,8 +37,7 @@ class ConstantAnswer(Check):
     needs = "rewards"
     proves = Message(
         "No answer that needs no reading pays more than right ones; and where a supervised stage comes first, none "
-        "pays so "
-        "well that a policy that has only learnt the form would settle on it.",
+        "pays so well that a policy that has only learnt the form would settle on it.",
         "没有不用读题的回答比正确答案得分更高；先做监督微调时，也没有哪个得分高到只学会格式的策略会停在那里。",
     )
     how = Message(
@@ -48,8 +47,7 @@ class ConstantAnswer(Check):
     )
     cannot = Message(
         "What the policy itself scores is not known here: the evaluation before the reinforcement stage compares it "
-        "with "
-        "the best constant answer. Shortcuts that read a little of the prompt are not found, nor are scripts for "
+        "with the best constant answer. Shortcuts that read a little of the prompt are not found, nor are scripts for "
         "episodes.",
         "策略自己的得分在这里不得而知：强化学习阶段之前的评估会把它与最好的固定回答相比。读一点题的取巧办法找不到，多"
         "轮回合的固定脚本也不在此列。",
@@ -66,8 +64,7 @@ class ConstantAnswer(Check):
     )
     over_perfect = Message(
         "a policy that always answers {answer} scores {constant:+.2f}, {more:.2g} more than perfect ones: being right "
-        "is not "
-        "what is paid",
+        "is not what is paid",
         "一律回答 {answer} 的策略得 {constant:+.2f}，比标准答案还高 {more:.2g}：奖励给的不是答对",
         fix=Fix(
             "look what the reward pays besides right answers (length, phrases, form), and whether the oracle is right",
@@ -87,8 +84,7 @@ class ConstantAnswer(Check):
     )
     gives_up = Message(
         "a policy that always answers {answer} scores {constant:+.2f}, though only {low:+.2f} where {stratum}: GRPO "
-        "will "
-        "find it unless SFT teaches reading",
+        "will find it unless SFT teaches reading",
         "一律回答 {answer} 的策略得 {constant:+.2f}，虽然在 {stratum} 的题上只得 {low:+.2f}：除非 SFT 教会读题，GRPO "
         "会学成那样",
         fix=_fix,

@@ -29,14 +29,12 @@ class CustomGradient(Check):
     needs = "rewards"
     proves = Message(
         "A loss of your own makes tokens with a positive advantage likelier, and an estimator of your own gives a "
-        "rollout a "
-        "larger advantage for a larger reward.",
+        "rollout a larger advantage for a larger reward.",
         "你自己的损失使优势为正的 token 更可能；你自己的优势估计在奖励更大时给出更大的优势。",
     )
     how = Message(
         "Evaluates the loss on made-up log-probabilities in float64, compares its gradient with finite differences "
-        "token by "
-        "token, and raises one reward after another.",
+        "token by token, and raises one reward after another.",
         "在人为的对数概率上用 float64 计算损失，逐个 token 与有限差分比较梯度，并逐个提高奖励。",
     )
     cannot = Message(
@@ -51,8 +49,7 @@ class CustomGradient(Check):
     )
     detached = Message(
         "the gradient of the loss is the slope of its value at {same} of {count} tokens only, and points where "
-        "advantages do: "
-        "right where something is detached on purpose",
+        "advantages do: right where something is detached on purpose",
         "{count} 个 token 中只有 {same} 个的损失梯度与数值的斜率相同，方向与优势一致：如果有意 detach，这是对的",
     )
     uphill = Message(

@@ -24,14 +24,12 @@ class Descent(Check):
     )
     how = Message(
         "Moves the weights a step along the gradient and a step back, runs the trainer's pass at both, and compares "
-        "half the "
-        "difference of the loss with the gradient's norm; shorter steps where the two disagree.",
+        "half the difference of the loss with the gradient's norm; shorter steps where the two disagree.",
         "沿梯度前后各走一步，在两处各做一次训练端的前向，把损失之差的一半与梯度范数相比；不一致时用更短的步。",
     )
     cannot = Message(
         "Only where trained weights are float32, and where some step is short enough to be a derivative: else it says "
-        "that it "
-        "cannot be judged.",
+        "that it cannot be judged.",
         "只在被训练的权重是 float32、且某个步长足够短时才能判断；否则会说明无法判断。",
     )
     right = Message(
@@ -41,13 +39,11 @@ class Descent(Check):
     unjudged = Message("cannot be judged here: {why}", "这里无法判断：{why}")
     wrong = Message(
         "a step along the update changes the loss by {measured:.2e}, and its gradient says {predicted:.2e}: the "
-        "backward pass "
-        "is not that of the forward pass",
+        "backward pass is not that of the forward pass",
         "沿更新走一步，损失变化 {measured:.2e}，而梯度所说的为 {predicted:.2e}：反向传播与前向不符",
         fix=Fix(
             "try another model.attention or model.backend, and model.gradient_checkpointing the other way; look for "
-            "detached "
-            "or custom layers in the model",
+            "detached or custom layers in the model",
             "换一种 model.attention 或 model.backend，切换 model.gradient_checkpointing；检查模型中被 detach 的层或自"
             "定义层",
         ),

@@ -51,14 +51,12 @@ class GrpoLearningRate(Check):
         "learning rate {rate:g} lies outside of what is known to hold ({low:g} to {high:g}): DeepSeekMath (Shao et al. "
         "2024) and DAPO (Yu et al. 2025) train all weights at 1e-6",
         "学习率 {rate:g} 在已知可行的范围（{low:g} 到 {high:g}）之外：DeepSeekMath (Shao et al. 2024) 和 DAPO (Yu et "
-        "al. 2025) "
-        "以 1e-6 训练全部权重",
+        "al. 2025) 以 1e-6 训练全部权重",
         fix=_fix,
     )
     off_lora = Message(
         "learning rate {rate:g} lies outside of what is known to hold ({low:g} to {high:g}): LoRA takes about ten "
-        "times "
-        "the rate of full training (LoRA Without Regret, Schulman et al. 2025)",
+        "times the rate of full training (LoRA Without Regret, Schulman et al. 2025)",
         "学习率 {rate:g} 在已知可行的范围（{low:g} 到 {high:g}）之外：LoRA 的学习率约为全参数训练的十倍"
         "（LoRA Without Regret, Schulman et al. 2025）",
         fix=_fix,

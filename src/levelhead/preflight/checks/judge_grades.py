@@ -30,8 +30,7 @@ class JudgeGrades(Check):
         "评判模型的 {count} 条回复中有 {failed} 条没有分数；最后一条：{last!r}",
         fix=Fix(
             "take a model that follows instructions, or raise tasks[].judge.max_tokens if its replies are cut before "
-            "their "
-            "last line, 'Grade: N' or 'Better: A'",
+            "their last line, 'Grade: N' or 'Better: A'",
             "换一个能遵循指令的模型；如果回复在最后一行（'Grade: N' 或 'Better: A'）之前就被截断，则增大 "
             "tasks[].judge.max_tokens",
         ),

@@ -40,16 +40,14 @@ class LostText(Check):
         "the chat template leaves text of {count} of {prompts} prompts out, such as {text!r} of {role}",
         "对话模板丢掉了 {prompts} 条提示词中 {count} 条的文本，例如 {role} 的 {text!r}",
         fix=Fix(
-            "earlier thoughts are dropped by many templates on purpose: take them out of the data, or give "
-            "a template that "
-            "shows what the policy is to read (model.chat_template: FILE)",
+            "earlier thoughts are dropped by many templates on purpose: take them out of the data, or give a template "
+            "that shows what the policy is to read (model.chat_template: FILE)",
             "许多模板有意丢掉之前的思考：请从数据中去掉它们，或换一个会展示它们的模板（model.chat_template: FILE）",
         ),
     )
     unseen = Message(
-        "the chat template drops the thoughts of earlier turns: in episodes of several turns the policy "
-        "does not see what "
-        "it thought before",
+        "the chat template drops the thoughts of earlier turns: in episodes of several turns the policy does not see "
+        "what it thought before",
         "对话模板会丢掉之前轮次的思考：在多轮回合中，策略看不到自己之前的思考",
         fix=Fix(
             "expect it, or give a template that keeps thoughts (model.chat_template: FILE)",
@@ -57,9 +55,8 @@ class LostText(Check):
         ),
     )
     thoughtless = Message(
-        "the generation prompt opens a thought with {tag}, and {count} of {prompts} perfect answers hold "
-        "none: SFT would "
-        "teach to close it without a word",
+        "the generation prompt opens a thought with {tag}, and {count} of {prompts} perfect answers hold none: SFT "
+        "would teach to close it without a word",
         "生成提示以 {tag} 打开思考，而 {prompts} 个标准答案中有 {count} 个没有思考：监督微调会教模型什么都"
         "不想就结束思考",
         fix=Fix(

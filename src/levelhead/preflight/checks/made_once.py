@@ -20,8 +20,7 @@ class MadeOnce(Check):
     needs = "rollouts"
     proves = Message(
         "The completions that reach the trainer are the tokens that were sampled, none added, dropped or made anew, "
-        "and "
-        "each was sampled behind the prompt of its group.",
+        "and each was sampled behind the prompt of its group.",
         "到达训练端的输出正是采样得到的 token，没有增加、丢失或重新分词，而且都是在本组的提示词之后采样的。",
     )
     how = Message(

@@ -28,8 +28,7 @@ class MemoryEstimate(Check):
     proves = Message("Training is estimated to fit into memory.", "估计训练能放进内存。")
     how = Message(
         "Adds up weights, gradients, optimizer, reference, caches and the activations of the largest micro-batch that "
-        "the "
-        "recipe's batch can fill, phase by phase, and compares the largest phase with the memory of the device.",
+        "the recipe's batch can fill, phase by phase, and compares the largest phase with the memory of the device.",
         "逐阶段累加权重、梯度、优化器、参考模型、缓存，以及配方的批所能填满的最大微批的激活，并把最大的阶段与设备内存"
         "相比。",
     )
@@ -46,8 +45,7 @@ class MemoryEstimate(Check):
         "估计训练需要 {total:.1f} GiB，而总共有 {room:.1f} GiB（{phase} 阶段）",
         fix=Fix(
             "use model.lora, gradient_checkpointing, or a smaller tokens_per_microbatch; levelhead check --plan finds "
-            "the "
-            "first setting that helps",
+            "the first setting that helps",
             "使用 model.lora 或 gradient_checkpointing，或减小 tokens_per_microbatch；levelhead check --plan 会找出第"
             "一个有用的设置",
         ),

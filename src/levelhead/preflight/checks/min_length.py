@@ -37,8 +37,7 @@ class MinimumLength(Check):
     )
     too_long = Message(
         "{short:.0%} of the perfect answers are shorter than min_new_tokens {least} (the shortest has {shortest} "
-        "tokens): "
-        "the policy is not allowed to end them",
+        "tokens): the policy is not allowed to end them",
         "{short:.0%} 的标准答案短于 min_new_tokens {least}（最短的有 {shortest} 个 token）：策略无法在那里结束",
         fix=Fix("set min_new_tokens to at most {shortest}", "把 min_new_tokens 设为不超过 {shortest}"),
     )

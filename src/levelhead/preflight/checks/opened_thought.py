@@ -23,9 +23,8 @@ class OpenedThought(Check):
         "没有奖励要求输出包含生成提示已经写好的标签。",
     )
     how = Message(
-        "Where the generation prompt ends with an opened thought (<think>), scores perfect and made-up "
-        "answers with the tag "
-        "before them and without.",
+        "Where the generation prompt ends with an opened thought (<think>), scores perfect and made-up answers with "
+        "the tag before them and without.",
         "如果生成提示以打开的思考（<think>）结尾，就给带标签与不带标签的标准答案和人为回答分别打分。",
     )
     cannot = Message(
@@ -38,14 +37,11 @@ class OpenedThought(Check):
     )
     wanted = Message(
         "the generation prompt ends with {tag}, and the reward wants it in the completion: {text!r} gets "
-        "{without:.4g}, and "
-        "{with_tag:.4g} with the tag before it, which no completion has",
-        "生成提示以 {tag} 结尾，而奖励要求输出里有它：{text!r} 得 {without:.4g}，前面加上标签则得 "
-        "{with_tag:.4g}，但没有输出会"
-        "带它",
+        "{without:.4g}, and {with_tag:.4g} with the tag before it, which no completion has",
+        "生成提示以 {tag} 结尾，而奖励要求输出里有它：{text!r} 得 {without:.4g}，前面加上标签则得 {with_tag:.4g}，但没"
+        "有输出会带它",
         fix=Fix(
-            "let the reward take {tag} as written (a pattern that begins behind it), or take it out of the "
-            "template's "
+            "let the reward take {tag} as written (a pattern that begins behind it), or take it out of the template's "
             "generation prompt (model.chat_template: FILE)",
             "让奖励把 {tag} 当作已写好（模式从它之后开始），或从模板的生成提示中去掉它（model.chat_template: FILE）",
         ),

@@ -60,25 +60,21 @@ class PairsScores(Check):
     )
     _fix = Fix(
         "look at the rows of the evidence (--evidence): sort or join prompts and answers by key, and drop no line of "
-        "one "
-        "file alone",
+        "one file alone",
         "查看证据中的几行（--evidence）：按键对齐或合并题目与答案，不要只删其中一个文件的行",
     )
     out_of_step = Message(
         "by score, {matches} of {of} answers fit the prompt {lag:+d} rows away best (p = {p:.1g}), and {own} their "
-        "own: "
-        "rows are out of step",
+        "own: rows are out of step",
         "按得分看，{of} 题中有 {matches} 题最相配的答案在 {lag:+d} 行处（p = {p:.1g}），在同一行的只有 {own} 题：数据"
         "行错位",
         fix=_fix,
     )
     shuffled = Message(
         "by score, {others} of {n} prompts have the answer that fits them best in another row, nearly each in one of "
-        "its "
-        "own (p = {p:.1g}), and their own fits no better than any (p = {own:.2g}): rows are shuffled",
+        "its own (p = {p:.1g}), and their own fits no better than any (p = {own:.2g}): rows are shuffled",
         "按得分看，{n} 道题中有 {others} 道最相配的答案在别的行，而且几乎各在不同的行（p = {p:.1g}），自己行的答案并不"
-        "比任意一个"
-        "更相配（p = {own:.2g}）：数据行被打乱",
+        "比任意一个更相配（p = {own:.2g}）：数据行被打乱",
         fix=_fix,
     )
 

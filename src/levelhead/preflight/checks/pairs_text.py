@@ -28,8 +28,7 @@ class PairsText(Check):
     )
     cannot = Message(
         "Answers that share no words with their prompts say nothing. In thousands of rows it sees a shift rather than "
-        "a "
-        "shuffle.",
+        "a shuffle.",
         "与题目没有共同词的答案什么也说明不了。数据有上万行时，它能看出错位，较难看出打乱。",
     )
     alike = Message("most prompts have the same perfect answer", "大多数题目的标准答案相同")
@@ -43,14 +42,12 @@ class PairsText(Check):
     )
     _fix = Fix(
         "look at the rows of the evidence (--evidence): sort or join prompts and answers by key, and drop no line of "
-        "one "
-        "file alone",
+        "one file alone",
         "查看证据中的几行（--evidence）：按键对齐或合并题目与答案，不要只删其中一个文件的行",
     )
     out_of_step = Message(
         "by the words they share, {matches} of {of} answers fit the prompt {lag:+d} rows away best (p = {p:.1g}), and "
-        "{own} "
-        "their own: rows are out of step",
+        "{own} their own: rows are out of step",
         "按共同的词看，{of} 题中有 {matches} 题最相配的答案在 {lag:+d} 行处（p = {p:.1g}），在同一行的只有 {own} 题："
         "数据行错位",
         fix=_fix,
@@ -60,8 +57,7 @@ class PairsText(Check):
         "each "
         "in one of its own (p = {p:.1g}), and their own fits no better than any (p = {own:.2g}): rows are shuffled",
         "按共同的词看，{n} 道题中有 {others} 道最相配的答案在别的行，而且几乎各在不同的行（p = {p:.1g}），自己行的答案"
-        "并不比任意"
-        "一个更相配（p = {own:.2g}）：数据行被打乱",
+        "并不比任意一个更相配（p = {own:.2g}）：数据行被打乱",
         fix=_fix,
     )
 

@@ -24,8 +24,7 @@ class Reference(Check):
     )
     how = Message(
         "Keeps a reference as the run does, compares its log-probabilities with the policy's, and looks for trained "
-        "weights "
-        "in it.",
+        "weights in it.",
         "像训练那样保留参考模型，把它的对数概率与策略的相比，并查找其中是否有被训练的权重。",
     )
     cannot = Message(

@@ -37,9 +37,8 @@ class RenderedPrompts(Check):
         "长消息要在渲染之前截短，绝不能截渲染之后的 id；过长的题用 tasks[].limit 排除",
     )
     cut = Message(
-        "the prompt {id!r} lacks its generation prompt: it ends with {end}, not with {header!r}; it was cut to {length}"
-        " "
-        "of {whole} tokens",
+        "the prompt {id!r} lacks its generation prompt: it ends with {end}, not with {header!r}; it was cut to "
+        "{length} of {whole} tokens",
         "题目 {id!r} 的提示词缺少生成提示：它以 {end} 结尾，而不是 {header!r}；它被截为 {length} 个 token，原有 "
         "{whole} 个",
         fix=_fix,

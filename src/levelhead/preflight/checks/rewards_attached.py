@@ -37,8 +37,7 @@ class RewardsAttached(Check):
     )
     out_of_step = Message(
         "{off} of {count} rollouts carry a score that is not their answer's ({carried:.3g} carried, {alone:.3g} when "
-        "scored "
-        "alone): rewards and completions are out of step",
+        "scored alone): rewards and completions are out of step",
         "{count} 条采样中有 {off} 条带的得分不是自己回答的（带的是 {carried:.3g}，单独打分为 {alone:.3g}）：奖励与输出"
         "错位",
         fix=Fix(

@@ -36,8 +36,7 @@ class RewardsOrder(Check):
     needs = "rewards"
     proves = Message(
         "The task's perfect answers score more than empty ones and nonsense, nothing scores more than they do, and "
-        "each "
-        "scores more under its own prompt than under another's, where the score depends on the prompt at all.",
+        "each scores more under its own prompt than under another's, where the score depends on the prompt at all.",
         "标准答案得分高于空回答和胡乱的回答，没有什么得分更高；只要得分与题目有关，每个标准答案在自己的题下得分更高。",
     )
     how = Message(
@@ -74,8 +73,7 @@ class RewardsOrder(Check):
     )
     out_of_step = Message(
         "of {compared} perfect answers whose score depends on the prompt, {better} score more under their own than "
-        "under "
-        "another's: answers and columns are out of step ({scores})",
+        "under another's: answers and columns are out of step ({scores})",
         "{compared} 个得分与题目有关的标准答案中，只有 {better} 个在自己的题下得分更高：回答与数据列错位（{scores}）",
         fix=Fix(
             "look whether row i's answer is judged by row i's columns, and whether the oracle is that row's",

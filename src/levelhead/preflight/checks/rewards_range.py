@@ -48,8 +48,7 @@ class RewardsRange(Check):
     )
     no_floor = Message(
         "of {count} answers, empty ones and nonsense among them, none gets the declared least of {low:g} (the worst "
-        "has "
-        "{reward:.4g})",
+        "has {reward:.4g})",
         "{count} 个回答（包括空回答和胡乱的回答）中没有一个得到声明的最小值 {low:g}（最差的得 {reward:.4g}）",
         fix=Fix(
             "a floor that nothing reaches hides how bad an answer is: declare it",

@@ -30,8 +30,7 @@ class RewardsSteady(Check):
     proves = Message("A score depends on the answer alone.", "得分只取决于回答。")
     how = Message(
         "Scores the same answers again: after another call, with other global random numbers, at another time, in "
-        "another "
-        "order, in another batch and in another process.",
+        "another order, in another batch and in another process.",
         "给同样的回答再次打分：再次调用、换全局随机数、换时间、换顺序、换批、换进程。",
     )
     cannot = Message(
@@ -75,8 +74,7 @@ class RewardsSteady(Check):
     )
     shifted = Message(
         "in a batch {off} of {count} answers get their neighbour's score: {left_out} answers, such as {text!r}, are "
-        "left "
-        "out of the list of rewards, and all others move up or down",
+        "left out of the list of rewards, and all others move up or down",
         "一批中 {count} 个回答有 {off} 个得到了相邻回答的分：{left_out} 个回答（例如 {text!r}）没有进入奖励列表，其余的"
         "都移了位",
         fix=Fix(
@@ -95,8 +93,7 @@ class RewardsSteady(Check):
     replayed = Message("{count} episodes get the same reward again", "{count} 个回合重做时奖励相同")
     episode = Message(
         "{off} of {count} perfect episodes get another reward when they are played again with the same actions, "
-        "written as "
-        "tokens: {before:.4g}, then {after:.4g}",
+        "written as tokens: {before:.4g}, then {after:.4g}",
         "{count} 个标准回合中有 {off} 个以相同动作（写成 token）重做时奖励不同：先是 {before:.4g}，后是 {after:.4g}",
         fix=Fix("let an episode depend on its prompt's seed and its actions alone", "让回合只取决于题目的种子和动作"),
     )

@@ -25,14 +25,12 @@ class SamePrompt(Check):
     )
     how = Message(
         "Builds the demonstrations of some prompts as the supervised stage does and compares their ids with the "
-        "prompts' "
-        "and their text with the oracle's.",
+        "prompts' and their text with the oracle's.",
         "按监督微调的方式构造一些题目的示范，比较 id 与提示词、文本与标准答案。",
     )
     cannot = Message(
         "It does not judge whether the oracle's answer is right (rewards/order does). Episodes of several turns are "
-        "left "
-        "to the demonstrations that the environment gives.",
+        "left to the demonstrations that the environment gives.",
         "它不判断标准答案是否正确（由 rewards/order 判断）。多轮回合的示范由环境给出，不在此列。",
     )
     right = Message(

@@ -35,8 +35,7 @@ class SamplerAgrees(Check):
     )
     _fix = Fix(
         "record log-probabilities at the temperature of sampling, of the tokens sampled, after the prompt as it was "
-        "read; "
-        "another model.attention or model.backend may read this model right",
+        "read; another model.attention or model.backend may read this model right",
         "按采样时的温度、对采样得到的 token、在实际读到的提示词之后记录对数概率；换一种 model.attention 或 "
         "model.backend 也许能正确计算这个模型",
     )
@@ -49,16 +48,14 @@ class SamplerAgrees(Check):
     )
     padding = Message(
         "the sampler reads prompts that are shorter than the longest of their batch otherwise than the model "
-        ""
         "({mean:.3g} nats apart on average), and the longest as it does: positions or attention count the padding",
         "比同批最长的提示词短的，采样端读得与模型不同（平均相差 {mean:.3g} nat），最长的则相同："
         "位置或注意力把填充也算进去了",
         fix=_fix,
     )
     temperature = Message(
-        "the sampler's log-probabilities are those of temperature {other:.3g}, and the recipe's is {wanted:g} ("
-        "{mean:.3g} "
-        "nats apart on average)",
+        "the sampler's log-probabilities are those of temperature {other:.3g}, and the recipe's is {wanted:g} "
+        "({mean:.3g} nats apart on average)",
         "采样端的对数概率是温度 {other:.3g} 的，而配方的温度为 {wanted:g}（平均相差 {mean:.3g} nat）",
         fix=_fix,
     )

@@ -28,8 +28,7 @@ class SignAudit(Check):
     needs = "passes"
     proves = Message(
         "Each term of the objective enters the update with the sign and the weight that its sense asks for: rewarded "
-        "answers "
-        "become likelier, the KL pulls towards the reference, the bonus raises entropy.",
+        "answers become likelier, the KL pulls towards the reference, the bonus raises entropy.",
         "目标的每一项都以应有的符号和权重进入更新：得到奖励的回答变得更可能，KL 拉向参考模型，熵奖励提高熵。",
     )
     how = Message(
@@ -41,8 +40,7 @@ class SignAudit(Check):
     )
     cannot = Message(
         "It looks at the first update, on policy; the run's own audit (grpo.audit) looks at real ones. An estimator "
-        "that does "
-        "not aim at the mean reward is replaced by GRPO's.",
+        "that does not aim at the mean reward is replaced by GRPO's.",
         "它只看首次更新（同策略）；训练自己的审计（grpo.audit）看真实的更新。不以平均奖励为目标的优势估计以 GRPO 的代"
         "替。",
     )

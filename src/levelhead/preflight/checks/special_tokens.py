@@ -45,11 +45,9 @@ class SpecialTokens(Check):
     )
     untaught_end = Message(
         "the chat template of the recipe ends turns with {token}, and the model's own end is {eos}: a policy that "
-        "nobody "
-        "has taught {token} ends its answers with {eos}, and earlier turns in a prompt end otherwise",
+        "nobody has taught {token} ends its answers with {eos}, and earlier turns in a prompt end otherwise",
         "配方的对话模板以 {token} 结束一轮，而模型自己的结束符是 {eos}：没有学过 {token} 的策略会以 {eos} 结束回答，与"
-        "提示词"
-        "中更早的轮次不同",
+        "提示词中更早的轮次不同",
         fix=Fix(
             "let the template end turns with {eos} (model.chat_template: FILE), or teach the end first (sft)",
             "让模板以 {eos} 结束一轮（model.chat_template: FILE），或先用监督微调教会它",

@@ -53,14 +53,11 @@ class SpelledTags(Check):
         ),
     )
     spelled = Message(
-        "{tokens} are special tokens of the tokenizer, and stand in {answers} of {prompts} perfect "
-        "answers, in {asked} of "
-        "{prompts} prompts and in {files} reward files: prompts and demonstrations spell them in "
-        "characters, and rewards "
-        "never see the tokens",
-        "{tokens} 是分词器的特殊 token，出现在 {prompts} 个标准答案中的 {answers} 个、{prompts} 条提示词中"
-        "的 {asked} 条和 "
-        "{files} 个奖励文件里：提示词和示范会把它们拆成字符，而奖励看不到这些 token",
+        "{tokens} are special tokens of the tokenizer, and stand in {answers} of {prompts} perfect answers, in "
+        "{asked} of {prompts} prompts and in {files} reward files: prompts and demonstrations spell them in "
+        "characters, and rewards never see the tokens",
+        "{tokens} 是分词器的特殊 token，出现在 {prompts} 个标准答案中的 {answers} 个、{prompts} 条提示词中的 {asked} "
+        "条和 {files} 个奖励文件里：提示词和示范会把它们拆成字符，而奖励看不到这些 token",
         fix=Fix(
             "list those that answers are to hold in tasks[].keep_special_tokens, or write other tags",
             "把回答要用的列在 tasks[].keep_special_tokens 中，或改用别的标签",

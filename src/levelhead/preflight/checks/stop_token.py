@@ -29,15 +29,13 @@ class StopToken(Check):
     )
     right = Message(
         "stop tokens stand at the end of completions that stopped ({stopped} of {count}) and of {shown} "
-        "demonstrations, "
-        "once each",
+        "demonstrations, once each",
         "停止符各一次，位于正常结束的输出（{count} 条中 {stopped} 条）和 {shown} 条示范的末尾",
     )
     _fix = Fix("train on the stop token that was sampled, and on no other", "只训练采样得到的那个停止符，不训练别的")
     added = Message(
         "a completion that ran out of its {budget} tokens holds {length}, ending in {end}: a stop token was put there "
-        "that "
-        "nobody sampled",
+        "that nobody sampled",
         "一条用完 {budget} 个 token 的输出含 {length} 个，末尾是 {end}：那里被加了一个并未采样到的停止符",
         fix=_fix,
     )

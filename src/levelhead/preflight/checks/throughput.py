@@ -29,9 +29,8 @@ class Throughput(Check):
         "更大的批每 token 更便宜；写得更长的策略更慢。",
     )
     step = Message(
-        "at most about {seconds:.1f} s per GRPO step (sampling {sample:.1f}, scoring {score:.1f}, training {train:.1f}"
-        "), "
-        "{minutes:.0f} min for {steps} steps",
+        "at most about {seconds:.1f} s per GRPO step (sampling {sample:.1f}, scoring {score:.1f}, training "
+        "{train:.1f}), {minutes:.0f} min for {steps} steps",
         "GRPO 每步最多约 {seconds:.1f} 秒（采样 {sample:.1f}，打分 {score:.1f}，训练 {train:.1f}），{steps} 步约 "
         "{minutes:.0f} 分钟",
     )

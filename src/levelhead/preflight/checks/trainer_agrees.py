@@ -25,8 +25,7 @@ class TrainerAgrees(Check):
     )
     how = Message(
         "Reads the log-probabilities of one step of the run's own trainer on the shared rollouts, packed as it packs "
-        "them, "
-        "in training mode and in the run's own precision.",
+        "them, in training mode and in the run's own precision.",
         "读取训练器自己在共享采样上一步的对数概率：按它的方式打包、处于训练模式、用训练自己的精度。",
     )
     cannot = Message(
@@ -44,10 +43,9 @@ class TrainerAgrees(Check):
         "正确计算这个模型",
     )
     differ = Message(
-        "the trainer's log-probabilities of the sampled tokens differ from the sampler's by {mean:.3g} nats on average "
-        "and "
-        "{most:.3g} at most: every ratio starts away from 1, a symptom of other tokens, another context or another "
-        "mask",
+        "the trainer's log-probabilities of the sampled tokens differ from the sampler's by {mean:.3g} nats on "
+        "average and {most:.3g} at most: every ratio starts away from 1, a symptom of other tokens, another context "
+        "or another mask",
         "对采样得到的 token，训练端与采样端的对数概率平均相差 {mean:.3g} nat，最多 {most:.3g} nat：比值一开始就不是 1，"
         "这是症状，原因是 token、上下文或掩码不同",
         fix=_fix,
