@@ -183,4 +183,5 @@ class SignAudit(Check):
         # The reference lies below the policy at even places, above it at odd ones; of k1 only the mean has a meaning.
         centred = along - along.mean()
         constant = bool(centred.abs().max() <= 1e-6 * along.abs().max())
-        return self.fail(self.kl_leaves, task=task) if not constant and float(centred @ signs(along)) <= 0 else None
+        pulls = float((centred * signs(along)).sum())
+        return self.fail(self.kl_leaves, task=task) if not constant and pulls <= 0 else None
