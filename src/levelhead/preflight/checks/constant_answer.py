@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.diagnosis.verdict import short
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.records import Prompt
+from levelhead.rollout.draws import derive
+from levelhead.tasks.base import SingleTurnTask, Task
+from levelhead.tasks.constant import Constant, ConstantSearch, Estimate, leaves_much
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.records import Prompt
-    from levelhead.tasks.base import SingleTurnTask, Task
-    from levelhead.tasks.constant import Constant, Estimate
-
 
 ITEMS = 96
 """Training prompts of a task that constant answers are scored on."""
@@ -92,8 +92,6 @@ class ConstantAnswer(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers that scores by rules."""
-        from levelhead.tasks.base import SingleTurnTask
-
         if context.grpo is None or not context.recipe.eval.constant:
             return
         for name, task in context.scorable.items():
@@ -102,12 +100,6 @@ class ConstantAnswer(Check):
                 yield self._of_task(context, name, task)
 
     def _of_task(self, context: PreflightContext, name: str, task: SingleTurnTask) -> Outcome:
-        import itertools
-
-        from levelhead.diagnosis.verdict import short
-        from levelhead.rollout.draws import derive
-        from levelhead.tasks.constant import ConstantSearch, Estimate, leaves_much
-
         search = ConstantSearch(task, context.collector().completion_ids, derive(context.seed, "candidates", name))
         prompts = list(itertools.islice(task.prompts("train", derive(context.seed, "constant", name)), ITEMS))
         constant = context.loop.run(search.best(prompts))
@@ -157,8 +149,6 @@ class ConstantAnswer(Check):
         answer is a trap where it beats these by a quarter of the way from an empty answer to a perfect one, or where it
         earns two fifths of that way and yet gives a whole stratum up: then it lives on a base rate.
         """
-        from levelhead.tasks.constant import Estimate
-
         if perfect is None or empty is None or perfect <= empty:
             return None
         width, score = perfect - empty, Estimate.of(constant.scores)
@@ -177,15 +167,12 @@ class ConstantAnswer(Check):
 
 def _over_perfect(constant: Constant, perfect: Sequence[float | None]) -> Estimate | None:
     """By how much a constant answer scores more than perfect ones to the same prompts; ``None`` where few are known."""
-    from levelhead.tasks.constant import Estimate
-
     gaps = [its - own for its, own in zip(constant.scores, perfect, strict=True) if own is not None]
     return Estimate.of(gaps) if len(gaps) >= FEWEST else None
 
 
 def _balanced(task: Task, prompts: Sequence[Prompt], constant: Constant) -> float:
     """Mean over all items or over strata alike, whichever is less: an easy stratum may be most of the items."""
-    from levelhead.tasks.constant import Estimate
     from levelhead.training.evaluate import balanced_mean, main_stratum
 
     main = [main_stratum(task, prompt) for prompt in prompts]

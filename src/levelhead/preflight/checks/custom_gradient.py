@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.records import Group, Rollout, Score, Turn
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from levelhead.objective.losses import Loss
     from levelhead.preflight.context import PreflightContext
-
 
 CONSIDERED = 24
 """Tokens whose slopes are compared."""
@@ -116,14 +115,30 @@ class CustomGradient(Check):
         return self.ok(message, same=same, count=CONSIDERED)
 
     def _estimator(self, context: PreflightContext) -> Outcome:
-        from levelhead.preflight.estimating import advantages_of
-
         base = [0.2, 0.9, 0.4, 0.1]
-        before = advantages_of(context, base)
+        before = _advantages_of(context, base)
         off = 0
         for i in range(len(base)):
             raised = [value + 0.05 * (i == j) for j, value in enumerate(base)]
-            off += advantages_of(context, raised)[i] < before[i] - 1e-9
+            off += _advantages_of(context, raised)[i] < before[i] - 1e-9
         if off:
             return self.fail(self.falling, off=off, count=len(base))
         return self.ok(self.rising, count=len(base))
+
+
+def _advantages_of(context: PreflightContext, rewards: Sequence[float]) -> list[float]:
+    """Return the advantage of each rollout of a group with these rewards, one each, without shaping."""
+    from levelhead.training.prepare import make_objective
+
+    assert context.grpo is not None  # noqa: S101 - asked for with a grpo stage only
+    objective, estimator = make_objective(context.recipe, context.grpo)
+    task = next(iter(context.setup.tasks.values()))
+    (prompt,) = itertools.islice(task.prompts("train", 0), 1)
+    rollouts = []
+    for i, reward in enumerate(rewards):
+        zeros = (0.0,) * (i + 3)
+        turn = Turn((0,), (0,) * (i + 3), zeros, zeros, "stop")
+        rollouts.append(Rollout(prompt.id, (turn,), Score(reward, {"reward": reward})))
+    group = Group(prompt, tuple(rollouts))
+    advantages, _ = estimator.assign([group], None, objective.coefficients.kl)
+    return [float(value) for value in advantages[0].values]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.preflight.check import LEVEL, Check, Fix, Message, Outcome
+from levelhead.preflight.known import by_construction
+from levelhead.rollout.draws import derive
+from levelhead.tasks.base import SingleTurnTask, Task
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.tasks.base import Task
-
 
 Scores = dict[str, list[float | None]]
 
@@ -95,19 +97,13 @@ class RewardsOrder(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task."""
-        import itertools
-
-        from levelhead.preflight.chance import LEVEL
-        from levelhead.preflight.known import by_construction
-        from levelhead.rollout.draws import derive
-
         for name, task in context.scorable.items():
             prompts = context.prompts[name][:PROBED]
             scores = by_construction(context, task, prompts)
             outcome = self._judged(task, scores, 1.0)
             better, compared = _own_prompts(scores)
             if outcome.status != "pass" or better < compared:  # few scores may be out of order by chance
-                most = DOUBTED if context.is_single(task) else REPLAYED
+                most = DOUBTED if isinstance(task, SingleTurnTask) else REPLAYED
                 more = list(itertools.islice(task.prompts("train", derive(context.seed, "order", name)), most))
                 if len(more) > len(prompts):
                     level = LEVEL / len(context.setup.tasks)
@@ -115,11 +111,6 @@ class RewardsOrder(Check):
             yield outcome
 
     def _judged(self, task: Task, scores: Scores, level: float) -> Outcome:
-        from statistics import fmean, pstdev
-
-        from levelhead.preflight.chance import sign_p
-        from levelhead.tasks.base import SingleTurnTask
-
         name = task.name
         by_kind = {kind: [s for s in values if s is not None] for kind, values in scores.items()}
         means = {kind: fmean(values) for kind, values in by_kind.items() if values}
@@ -165,10 +156,14 @@ def _own_prompts(scores: Scores) -> tuple[int, int]:
 
 def _more_often(scores: Mapping[str, Sequence[float | None]], kind: str, other: str, level: float) -> bool:
     """Whether answers of one kind score more than those of another, on average and too often for chance."""
-    from levelhead.preflight.chance import sign_p
-
     pairs = [(a, b) for a, b in zip(scores[kind], scores[other], strict=True) if a is not None and b is not None]
     gaps = [a - b for a, b in pairs]
     if not gaps or sum(gaps) <= 1e-9 * len(gaps):
         return False
     return sign_p(sum(gap > 1e-9 for gap in gaps), sum(gap < -1e-9 for gap in gaps)) <= level
+
+
+def sign_p(above: int, below: int) -> float:
+    """Return the exact p-value of a sign test: the chance of so many ``above`` where either side is as likely."""
+    n = above + below
+    return min(1.0, math.fsum(math.comb(n, k) for k in range(above, n + 1)) / 2.0**n) if n else 1.0
