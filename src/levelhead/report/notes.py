@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from levelhead import metrics as metric
 from levelhead.metrics import judging
-from levelhead.report import answers
 from levelhead.report.markup import esc, figure, fold, pairs, pill, table, tag
 from levelhead.report.reading import Row, Run, step_of
 from levelhead.report.series import Series, names_under, series, thin
@@ -85,7 +84,7 @@ _DRAWN_UNDER = (
     metric.MEAN_LENGTH, metric.MIN_LENGTH, metric.MAX_LENGTH, metric.CLIPPED_RATIO,
     metric.CLIP_LOW, metric.CLIP_HIGH, metric.CLIP_REGION,
     metric.CURRICULUM_SUCCESS.prefix, metric.CURRICULUM_SHARE.prefix,
-    *answers.NAMES,
+    metric.TOP_SHARE.prefix, metric.DISTINCT.prefix, metric.INFORMATION.prefix, metric.PERFECT_SHARE.prefix,
 )  # fmt: skip
 """Metrics that have a chart of their own."""
 

@@ -13,7 +13,7 @@ from levelhead import metrics as metric
 from levelhead.diagnosis.findings import Language
 from levelhead.documents.plotly import plotly_script
 from levelhead.errors import InputError
-from levelhead.report import answers, cards, fronts, kinds, notes, samples, strata
+from levelhead.report import cards, fronts, kinds, notes, samples, strata
 from levelhead.report.charts import Chart, Key
 from levelhead.report.language import translator_of
 from levelhead.report.markup import duration, esc, json_for_script, tag
@@ -28,8 +28,6 @@ FILE_NAME = "report.html"
 
 Section = tuple[str, list[Chart]]
 """Markup of a section, and the figures that stand in it."""
-
-Charts = Callable[[Run], list[Chart]]
 
 Part = TypeVar("Part")
 
@@ -125,19 +123,16 @@ def _sections(marks: list[tuple[int, str]]) -> dict[str, Callable[[Run], Section
     def words(write: Callable[[Run], str]) -> Callable[[Run], Section]:
         return lambda run: (write(run), [])
 
-    def marked(draw: Charts) -> Charts:
-        return lambda run: [chart.with_marks(marks) for chart in draw(run)]
-
     return {
         "Strata and baseline": _by_stratum,
         "Pareto front": grid(fronts.charts, fronts.table),
         "Learning": panel("Learning", lambda _: _about_marks(marks)),
         "The tasks' own metrics": grid(cards.own_metrics),
-        "Answers and prompts": grid(marked(answers.charts)),
+        "Answers and prompts": panel("Answers and prompts"),
         "Policy": panel("Policy"),
         "Updates": panel("Updates"),
         "Time": panel("Time", _time_shares),
-        "Kinds of problem": grid(marked(kinds.charts), kinds.table),
+        "Kinds of problem": grid(lambda run: [chart.with_marks(marks) for chart in kinds.charts(run)], kinds.table),
         **{title: _of_extension(title) for title in extensions.names("sections")},
         "Judges": words(notes.judges),
         "Before and after": words(samples.before_and_after),

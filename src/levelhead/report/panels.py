@@ -243,6 +243,32 @@ def timing(run: Run) -> Chart | None:
     return Chart("timing", "Seconds a step", hint, bar_traces(layers), layout, legend, wide=True)
 
 
+def top_share(run: Run) -> Chart | None:
+    """One answer to everything, beside how alike perfect answers to the same prompts are."""
+    hint = "Share of prompts whose most common answer is the batch's. Near 1, one answer is given to everything."
+    chart = by_task(run, metric.TOP_SHARE, "One answer to all prompts", hint, axis={**SHARE, "tickformat": ".0%"})
+    rows = run.lines("grpo")
+    for index, task in enumerate(run.tasks if chart else ()):
+        label, colour = f"{task}, perfect answers", task_colour(index)
+        curve = thin(smooth(series(rows, metric.PERFECT_SHARE.of(task))))
+        if chart and curve:
+            chart.data.append(line_trace(curve, label, colour, width=1.3, dash="dash"))
+            chart.legend.append(key(label, colour, dash=True))
+    return chart
+
+
+def information(run: Run) -> Chart | None:
+    """What answers hold of their prompts, by task."""
+    hint = "Information that answers hold of their prompts, in nats. At 0 they do not depend on what was asked."
+    return by_task(run, metric.INFORMATION, "What answers tell of prompts", hint)
+
+
+def distinct(run: Run) -> Chart | None:
+    """Different answers for each prompt, by task."""
+    hint = "Different answers of the batch for each of its prompts, told apart as the task tells them."
+    return by_task(run, metric.DISTINCT, "Different answers", hint)
+
+
 def event_strip(run: Run) -> Chart | None:
     """When which finding was seen."""
     codes = list(dict.fromkeys(str(event.get("code")) for event in run.events))
@@ -277,6 +303,7 @@ def event_strip(run: Run) -> Chart | None:
 
 PANELS: dict[str, tuple[Callable[[Run], Chart | list[Chart] | None], ...]] = {
     "Learning": (held_out, reward_by_task, validity, reward_parts, sft_loss),
+    "Answers and prompts": (top_share, information, distinct),
     "Policy": (entropy, kl, dead_groups, cosines, lengths, truncation),
     "Updates": (clipping, gradient, learning_rate),
     "Time": (timing,),
