@@ -19,6 +19,7 @@ import yaml
 
 from levelhead.documents import load_own
 from levelhead.errors import InputError
+from levelhead.message import Phrase
 from levelhead.records import Severity
 
 Language = Literal["en", "zh"]
@@ -283,7 +284,7 @@ def _remedy(section: _Section, codes: Collection[str]) -> Remedy:
         return shared[name]
     remedy = Remedy(
         why=section.text("why"),
-        source=section.string("source"),
+        source=section.phrase("source"),
         recipe=section.settings("recipe"),
         trl=section.settings("trl"),
         verl=section.settings("verl"),
@@ -293,6 +294,10 @@ def _remedy(section: _Section, codes: Collection[str]) -> Remedy:
     )
     section.finish()
     return remedy
+
+
+def _phrase(text: Text) -> Phrase:
+    return Phrase(text.en, text.zh)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -364,7 +369,13 @@ class _Section:
             return {}
         return {name: self._setting(f"{key}.{name}", value) for name, value in self.section(key).values.items()}
 
+    def phrase(self, key: str) -> str:
+        """A text that is the same in both languages, or one in each."""
+        return self.string(key) if isinstance(self.values.get(key), str) else _phrase(self.text(key))
+
     def _setting(self, key: str, value: Any) -> Any:
+        if isinstance(value, dict) and value.keys() == {"en", "zh"}:
+            return Phrase(value["en"], value["zh"])
         if not isinstance(value, dict) or "times" not in value:
             return value
         if set(value) - {"times", "of", "whole"} or not isinstance(value.get("of"), str):
