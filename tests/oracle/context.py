@@ -1,4 +1,4 @@
-"""What the proofs look at: the users' preflight context with more rollouts sampled, and the objects that proofs need."""
+"""What the proofs look at: the users' preflight context, more rollouts sampled with it, and what proofs need beside."""
 
 from __future__ import annotations
 
