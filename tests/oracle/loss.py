@@ -19,8 +19,7 @@ from levelhead.errors import InputError
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.preflight.listening import Listener
 from levelhead.preflight.trial import WHOLE, clean, uneven
-from levelhead.recipe.advantage import Advantage
-from levelhead.recipe.objective import Kl
+from levelhead.recipe.objective import Advantage, Kl
 from oracle import plain
 from oracle.context import PreflightContext
 from oracle.result import Check, judged

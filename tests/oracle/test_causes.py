@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from faults.known import FAULTS, inject
-from levelhead.policy.backends.cpu.decoder import SharedDecoder
+from levelhead.policy.backends.cpu.backend import SharedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.preflight.context import untouched
 from levelhead.records import Prompt, Turn

@@ -16,10 +16,10 @@ from levelhead.preflight.checks.rewards_order import sign_p
 from levelhead.preflight.pairing import matches_p, spread_p
 from levelhead.records import Group
 from levelhead.tasks.function import FunctionTask
+from levelhead.training.batch_report import count_log_e
 from levelhead.training.collect import Collector
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.fit import permutation_fit
-from levelhead.training.repeats import count_log_e
 from levelhead.training.sft import SftTrainer
 from oracle.run import preflight as prove
 from preflight_setup import setup_of

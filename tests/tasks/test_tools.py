@@ -22,8 +22,8 @@ from levelhead.recipe.tasks import Function
 from levelhead.recipe.tools import ToolUse
 from levelhead.records import PLAIN_CHAT, ChatOptions
 from levelhead.tasks.function import FunctionTask
+from levelhead.tasks.tool_formats import Call, CallError
 from levelhead.tasks.tools import Toolbox
-from levelhead.tasks.tools.formats import Call, CallError
 from levelhead.text.codec import Codec
 from levelhead.training.prepare import Setup, prepare
 from small_run import recipe

@@ -14,8 +14,7 @@ from levelhead.objective.terms import Term
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy, TokenStats
 from levelhead.preflight.listening import Listener, listening
-from levelhead.recipe.advantage import Advantage
-from levelhead.recipe.objective import Audit, Kl, Merge
+from levelhead.recipe.objective import Advantage, Audit, Kl, Merge
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Group, Prompt, Rollout, Score

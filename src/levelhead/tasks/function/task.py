@@ -21,8 +21,7 @@ from levelhead.tasks.function.sources import load_table
 from levelhead.tasks.main_thread import no_running_loop
 from levelhead.tasks.metering import RewardTally, open_account
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
-from levelhead.tasks.tools.episode import ToolEpisode
-from levelhead.tasks.tools.toolbox import Toolbox
+from levelhead.tasks.tools import Toolbox, ToolEpisode
 
 
 class FunctionTask(SingleTurnTask):

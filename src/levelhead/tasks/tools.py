@@ -1,4 +1,4 @@
-"""The tools of a task: their schemas, and calls that are executed within limits."""
+"""Tools that the policy may call: their schemas, calls that are executed within limits, and the episode around them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
 from levelhead.recipe.tools import ToolUse
-from levelhead.records import ChatOptions, Message, Tool
+from levelhead.records import ChatOptions, Message, Prompt, Tool
 from levelhead.tasks import threads
+from levelhead.tasks.base import Answer, SingleTurnTask, Step
 from levelhead.tasks.calls import OverrunError
 from levelhead.tasks.sandbox import run_program
 from levelhead.tasks.strict_json import encodable
-from levelhead.tasks.tools.formats import FORMATS, Call, CallError, CallFormat
+from levelhead.tasks.tool_formats import FORMATS, Call, CallError, CallFormat
 from levelhead.usercode import load_object
 
 if TYPE_CHECKING:
     from levelhead.text.codec import Codec
+
 
 PYTHON: Tool = {
     "type": "function",
@@ -288,3 +290,57 @@ def _typed(call: Call, schema: Tool) -> dict[str, Any]:
         except ValueError:
             arguments[name] = text
     return arguments
+
+
+class ToolEpisode:
+    """One attempt at a prompt with tools.
+
+    The score's ``info`` holds the number of ``turns``, ``calls`` and ``failed_calls``.
+
+    Args:
+        task: Scores the last turn's text.
+        tools: What may be called.
+        prompt: What is asked.
+    """
+
+    def __init__(self, task: SingleTurnTask, tools: Toolbox, prompt: Prompt) -> None:
+        self._task, self._tools, self._prompt = task, tools, prompt
+        self._messages: list[Message] = list(prompt.messages)
+        self.completion_ids: tuple[int, ...] = ()
+        self._turns = self._calls = self._failed = 0
+
+    async def observe(self) -> list[Message]:
+        """Return the conversation so far."""
+        return list(self._messages)
+
+    async def act(self, text: str) -> Step:
+        """Execute the calls of a turn; one that calls nothing, or that no other can follow, is the answer."""
+        self._turns += 1
+        if self._turns >= self._tools.section.turns:
+            return await self._score(text)
+        try:
+            said, calls = self._tools.read(text)
+        except CallError as error:
+            self._failed += 1
+            self._messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"error: {error}"}]
+            return await self._go_on(text)
+        if not calls:
+            return await self._score(text)
+        self._messages.append(calling(said.strip(), calls))
+        for index, call in enumerate(calls):
+            result = await self._tools.run(call, self._prompt.chat)
+            self._calls, self._failed = self._calls + 1, self._failed + result.failed
+            self._messages.append(answering(index, call, result.text))
+        return await self._go_on(text)
+
+    async def close(self) -> None:
+        """Hold nothing."""
+
+    async def _go_on(self, text: str) -> Step:
+        room = self._tools.has_room(self._messages, self._prompt.chat)
+        return Step(done=False) if room else await self._score(text)
+
+    async def _score(self, text: str) -> Step:
+        (score,) = await self._task.rewarded([Answer(self._prompt, text, self.completion_ids)])
+        counts = {"turns": self._turns, "calls": self._calls, "failed_calls": self._failed}
+        return Step(True, None if score is None else replace(score, info={**score.info, **counts}))

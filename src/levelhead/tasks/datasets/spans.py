@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers in words, counted as the data sets' official scripts count them.
+"""Answers in words, their exact match and F1 counted as the data sets' official scripts do; and multiple choice.
 
 HotpotQA: ``hotpot_evaluate_v1.py`` (Yang et al. 2018), which is SQuAD's with a rule for yes and no.  DROP:
 ``drop_eval.py`` (Dua et al. 2019), where an answer may be several spans.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from levelhead.recipe.workflow import SandboxLimits
 from levelhead.tasks.datasets.base import Example, Verdict
-from levelhead.tasks.datasets.checkers.stated import stated
+from levelhead.tasks.stated import stated
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = frozenset(string.punctuation)
@@ -115,3 +115,35 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_LETTER = re.compile(r"^\W*(?:option\s+|answer\s+)?([A-Za-z])(?:\W|$)", re.IGNORECASE)
+_MARKED = re.compile(r"^\W*(?:(?:option|answer)\s+)?[A-Za-z]\s*[).:,-]", re.IGNORECASE)
+
+
+def check_letter(example: Example, text: str, limits: SandboxLimits | None = None) -> Verdict:  # noqa: ARG001
+    """Judge a choice; an answer that names no option states none."""
+    option = choice(example, text)
+    if option is None:
+        return Verdict(right=False, score=0.0, stated=None, note="names no option")
+    option_text = example.options[option]
+    right = any(option_text == spans[0] for spans in example.answers)
+    return Verdict(right, float(right), chr(ord("A") + option))
+
+
+def choice(example: Example, text: str) -> int | None:
+    """Return the index of the option that a text names; ``None`` where it names none."""
+    answer = stated(text)
+    if answer is None:
+        return None
+    whole = [i for i, option in enumerate(example.options) if hotpot_normalize(option) == hotpot_normalize(answer)]
+    if whole:
+        return whole[0]
+    match = _LETTER.match(answer)
+    if match is None or (len(answer) > 1 and answer[match.end(1) : match.end(1) + 1].isalpha()):
+        return None
+    index = ord(match[1].upper()) - ord("A")
+    # "A dog" is an article and a word; "A. dog", "(A)" and "A" name an option.
+    if len(answer.split()) > 1 and not _MARKED.match(answer):
+        return None
+    return index if index < len(example.options) else None

@@ -23,8 +23,7 @@ from levelhead.errors import InputError
 from levelhead.installation import install_command
 from levelhead.recipe.workflow import SandboxLimits
 from levelhead.tasks.datasets.base import Example, Verdict
-from levelhead.tasks.datasets.checkers.stated import boxed, stated
-from levelhead.tasks.numbers import parse_number
+from levelhead.tasks.stated import boxed, parse_number, stated
 
 CPU_S = 3.0
 """Processor seconds of one comparison."""
@@ -32,8 +31,8 @@ WALL_S = 60.0
 """Seconds after which a child that does not answer is ended."""
 _START_S = 120.0
 _LONGEST = 1000
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from levelhead.tasks.datasets.checkers.worker import main; main()"
-_ROOT = Path(__file__).resolve().parents[4]
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from levelhead.tasks.datasets.worker import main; main()"
+_ROOT = Path(__file__).resolve().parents[3]
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]+)?(?:/[0-9]+)?|\\[dt]?frac\{[0-9]+\}\{[0-9]+\})")
 _SPACE = re.compile(r"\\[,;:! ]|[\s$]|\\(?:left|right)(?![a-zA-Z])")
 
