@@ -46,6 +46,11 @@ class Text:
         """The text in ``language``."""
         return self.zh if language == "zh" else self.en
 
+    @property
+    def phrase(self) -> Phrase:
+        """The text in English, which has its Chinese with it."""
+        return Phrase(self.en, self.zh)
+
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
@@ -296,10 +301,6 @@ def _remedy(section: _Section, codes: Collection[str]) -> Remedy:
     return remedy
 
 
-def _phrase(text: Text) -> Phrase:
-    return Phrase(text.en, text.zh)
-
-
 def _load(path: Path) -> dict[str, Any]:
     try:
         content = load_own(path)
@@ -371,7 +372,7 @@ class _Section:
 
     def phrase(self, key: str) -> str:
         """A text that is the same in both languages, or one in each."""
-        return self.string(key) if isinstance(self.values.get(key), str) else _phrase(self.text(key))
+        return self.string(key) if isinstance(self.values.get(key), str) else self.text(key).phrase
 
     def _setting(self, key: str, value: Any) -> Any:
         if isinstance(value, dict) and value.keys() == {"en", "zh"}:
