@@ -298,7 +298,7 @@ class ToolEpisode:
     The score's ``info`` holds the number of ``turns``, ``calls`` and ``failed_calls``.
 
     Args:
-        task: Scores the last turn's text.
+        task: Scores the last turn's text; shown the turns before it.
         tools: What may be called.
         prompt: What is asked.
     """
@@ -306,6 +306,7 @@ class ToolEpisode:
     def __init__(self, task: SingleTurnTask, tools: Toolbox, prompt: Prompt) -> None:
         self._task, self._tools, self._prompt = task, tools, prompt
         self._messages: list[Message] = list(prompt.messages)
+        self._before: tuple[Message, ...] = ()
         self.completion_ids: tuple[int, ...] = ()
         self._turns = self._calls = self._failed = 0
 
@@ -316,6 +317,7 @@ class ToolEpisode:
     async def act(self, text: str) -> Step:
         """Execute the calls of a turn; one that calls nothing, or that no other can follow, is the answer."""
         self._turns += 1
+        self._before = tuple(self._messages[len(self._prompt.messages) :])
         if self._turns >= self._tools.section.turns:
             return await self._score(text)
         try:
@@ -341,6 +343,6 @@ class ToolEpisode:
         return Step(done=False) if room else await self._score(text)
 
     async def _score(self, text: str) -> Step:
-        (score,) = await self._task.rewarded([Answer(self._prompt, text, self.completion_ids)])
+        (score,) = await self._task.rewarded([Answer(self._prompt, text, self.completion_ids, self._before)])
         counts = {"turns": self._turns, "calls": self._calls, "failed_calls": self._failed}
         return Step(True, None if score is None else replace(score, info={**score.info, **counts}))
