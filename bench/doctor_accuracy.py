@@ -26,8 +26,7 @@ from typing import Any
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors import View
 from levelhead.diagnosis.history import History
-from levelhead.diagnosis.ranking import SHIFT, SLOPE
-from levelhead.diagnosis.unfaulted import VERDICTS
+from levelhead.diagnosis.ranking import SHIFT, SLOPE, VERDICTS
 from levelhead.doctor.report import Report, examine
 from levelhead.errors import InputError
 

@@ -30,7 +30,7 @@ from sandboxlib.programs import PROGRAMS
 
 import levelhead
 from levelhead.tasks.sandbox.launcher import landlock
-from levelhead.tasks.sandbox.sweep import scratch
+from levelhead.tasks.sandbox.surroundings import scratch
 
 ORDINARY = 64_321
 """An ordinary user that has nothing else on this machine."""

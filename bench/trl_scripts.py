@@ -44,12 +44,18 @@ class Script:
         block: Number of the Python block that calls the trainer, for a page; ``None`` for a whole file.
         flags: Its command line.
         before: What a page's block takes for granted.
+        rest: What stands for ``...`` in a page's call, and behind it.
+        holds: What marks the page's block.
+        template: Chat template of TRL's that the model has; base-tiny's own shows no tools.
     """
 
     file: str
     block: int | None = None
     flags: str = ""
     before: str = ""
+    rest: tuple[str, str] = ("", "")
+    holds: str = ".train()"
+    template: str = ""
 
 
 _CHECKS = (
@@ -84,7 +90,27 @@ SCRIPTS = {
         flags=f"{FLAGS} --output_dir tg --dataset_name trl-lib/DeepMath-103K --reward_funcs accuracy_reward",
     ),
     "grpo-2048": Script("examples/scripts/grpo_2048.py"),
-    "grpo-agent": Script("examples/scripts/grpo_agent.py", flags=f"{FLAGS} --output_dir agent"),
+    "trl-grpo-peft-eval-push": Script(
+        "trl/scripts/grpo.py",
+        flags=f"{FLAGS} --output_dir tp --dataset_name trl-lib/DeepMath-103K --reward_funcs accuracy_reward "
+        "--use_peft --lora_target_modules q_proj v_proj --eval_strategy steps --eval_steps 4 --push_to_hub",
+    ),
+    "async-callbacks-resume": Script(str(ROOT / "bench/trllib/async_callbacks_resume.py")),
+    "grpo-page-tools": Script(
+        "docs/source/grpo_trainer.md",
+        0,
+        before=_PEFT,
+        rest=(
+            (
+                f"    model={MODEL!r},\n    train_dataset=dataset,\n"
+                "    reward_funcs=lambda completions, **_: [*map(len, completions)],\n"
+            ),
+            "trainer.train()\n",
+        ),
+        holds="tools=[multiply",
+        template="qwen2_5",
+    ),
+    "grpo-agent": Script("examples/scripts/grpo_agent.py", flags=f"{FLAGS} --output_dir agent", template="qwen2_5"),
     "grpo-vlm": Script(
         "examples/scripts/grpo_vlm.py", flags=f"{FLAGS} --output_dir vlm --learning_rate 1e-5 --use_peft"
     ),
@@ -113,6 +139,13 @@ def _load(path, *_, split=None, **__):
     if split: return test if split.startswith("test") else train
     return datasets.DatasetDict({"train": train, "test": test})
 datasets.load_dataset = _load
+import huggingface_hub
+class _Hub:
+    def __init__(self, **_): pass
+    def create_repo(self, name, **_): return type("Repo", (), {"repo_id": f"me/{name}"})
+    def upload_folder(self, *, folder_path, **_): print("pushed:", *sorted(os.listdir(folder_path)))
+    def __getattr__(self, name): return lambda *_, **__: None
+huggingface_hub.HfApi = _Hub
 """
 
 
@@ -129,8 +162,8 @@ def code_of(script: Script, checkout: Path) -> str:
         text = text.replace('device_map="auto"', 'device_map="cpu"')
     elif script.block is not None:
         blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        text = [block for block in blocks if "GRPOTrainer(" in block and ".train()" in block][script.block]
-        text = re.sub(r"^    \.\.\.\n", "", text, flags=re.MULTILINE)
+        text = [block for block in blocks if "GRPOTrainer(" in block and script.holds in block][script.block]
+        text = re.sub(r"^    \.\.\.,?\n", script.rest[0], text, flags=re.MULTILINE) + script.rest[1]
         if "reward_funcs" not in text:
             text = text.replace("    args=training_args,", "    args=training_args,\n    reward_funcs=accuracy_reward,")
     text = re.sub(r'"(Qwen|EssentialAI)/[\w.\-]+"', f'"{MODEL}"', text)
@@ -164,7 +197,7 @@ def changed(before: str, after: str) -> int:
     return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal")
 
 
-def make_model(folder: Path) -> None:
+def make_model(folder: Path, template: Path | None) -> None:
     """Two narrow layers of Qwen2 with random weights that end an answer after some 20 tokens; base-tiny's tokenizer.
 
     A bias of the values gives every hidden state a common direction, and the stop token's row of the head lies in it.
@@ -192,6 +225,8 @@ def make_model(folder: Path) -> None:
             share = model.lm_head(hidden).softmax(-1)[:, tokenizer.eos_token_id].mean()
             low, high = (middle, high) if share < ENDS else (low, middle)
     model.save_pretrained(folder)
+    if template is not None:
+        tokenizer.chat_template = template.read_text()
     tokenizer.save_pretrained(folder)
 
 
@@ -202,7 +237,8 @@ def play(name: str, checkout: Path, data: Path, rows: int, *, trl: bool) -> dict
     after = before if trl else moved(before)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        make_model(folder / MODEL)
+        template = checkout / f"trl/chat_templates/{script.template}.jinja" if script.template else None
+        make_model(folder / MODEL, template)
         (folder / "script.py").write_text(PRELUDE + after)
         environment = {
             **os.environ, "ROWS_FILE": str(data.resolve()), "ROWS": str(rows), "HF_HUB_OFFLINE": "1",

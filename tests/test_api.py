@@ -11,7 +11,7 @@ import pytest
 from levelhead import Recipe, train
 from levelhead.api import Result, evaluate
 from levelhead.errors import InputError, RewardError
-from levelhead.preflight.dryrun import dry_run, words
+from levelhead.preflight.run import dry_run, dry_run_text
 
 TINY = {"hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate_size": 64, "context": 128}
 ROWS = [{"prompt": f"Count to {n}."} for n in range(1, 21)]
@@ -103,8 +103,8 @@ def test_dry_run_of_a_pretrained_model_needs_its_config_and_no_weights(tmp_path:
     facts = dry_run(load(shipped, overrides))
     assert facts["parameters"] > 8e9
     assert 0 < facts["trained_parameters"] < 1e8
-    assert f"{facts['parameters']:,} parameters, {facts['trained_parameters']:,} of them trained" in words(facts)
-    assert "{" not in words(facts) + words(facts, "zh"), "sentences, no dicts"
+    assert f"{facts['parameters']:,} parameters, {facts['trained_parameters']:,} of them trained" in dry_run_text(facts)
+    assert "{" not in dry_run_text(facts) + dry_run_text(facts, "zh"), "sentences, no dicts"
 
 
 def test_a_result_is_a_short_line_and_in_a_notebook_a_table(tmp_path: Path) -> None:

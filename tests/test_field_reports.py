@@ -16,7 +16,7 @@ import pytest
 
 from levelhead.errors import InputError
 from levelhead.policy.load import load_tokenizer
-from levelhead.preflight.dryrun import dry_run
+from levelhead.preflight.run import dry_run
 from levelhead.recipe import load
 from levelhead.recipe.history import fingerprints
 from levelhead.recipe.model import Model

@@ -13,7 +13,7 @@ from levelhead.diagnosis.detectors import DETECTORS, Candidate, View
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.ranking import too_fast
 from levelhead.doctor.readers.sources import Log, read
-from levelhead.doctor.trust import OF_A_SUMMARY
+from levelhead.doctor.report import OF_A_SUMMARY
 
 COLUMNS = ("reward", "kl", "entropy", "grad_norm", "completions/mean_length", "completions/clipped_ratio")
 CONTEXT = ("learned", "lost", "near-top", "holds", "rows", "late-start", *(f"no-{name}" for name in COLUMNS))

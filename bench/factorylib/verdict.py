@@ -10,7 +10,7 @@ from factorylib.fit import HAND, Model
 from levelhead.diagnosis import ranking, stats
 from levelhead.diagnosis.detectors import Candidate
 from levelhead.diagnosis.detectors.base import PRIOR, Evidence
-from levelhead.doctor.trust import NOTE_BELOW
+from levelhead.doctor.report import NOTE_BELOW
 
 
 @dataclass(frozen=True, slots=True)

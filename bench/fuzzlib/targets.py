@@ -26,7 +26,7 @@ from levelhead.cli.report import report
 from levelhead.cli.train import train
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.tasks.endpoint import ChatClient, Reply
-from levelhead.tasks.endpoint.errors import EndpointError
+from levelhead.tasks.endpoint.exchange import EndpointError
 from levelhead.tasks.endpoint.verdicts import read_letter, read_verdict
 from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS
 from levelhead.tasks.judges.questions import Question

@@ -26,8 +26,7 @@ from levelhead.errors import InputError
 from levelhead.recipe.workflow import SandboxLimits
 from levelhead.tasks.sandbox import run
 from levelhead.tasks.sandbox.launcher import system
-from levelhead.tasks.sandbox.sweep import scratch
-from levelhead.tasks.sandbox.view import view
+from levelhead.tasks.sandbox.surroundings import scratch, view
 from sandboxlib.programs import PRELUDE, PROGRAMS
 
 LIMITS = SandboxLimits(cpu_s=2, wall_s=3.0, memory_mb=256, output_kb=16, file_mb=4, processes=6, isolation="none")

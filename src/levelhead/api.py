@@ -74,6 +74,7 @@ def train(
     data: Iterable[Mapping[str, Any]] | None = None,
     eval_data: Iterable[Mapping[str, Any]] | None = None,
     rewards: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+    tools: Sequence[Callable[..., Any]] = (),
     model: Any = None,
     tokenizer: Any = None,
     observers: Sequence[Observer] = (),
@@ -93,6 +94,7 @@ def train(
         data: Rows for the recipe's ``function`` task, instead of its ``path``.
         eval_data: Rows that are held out for evaluation; a share of the data unless given.
         rewards: Reward functions for the ``function`` task, instead of its ``rewards``.
+        tools: Functions that its policy may call, instead of those that its ``tools`` names.
         model: A model that is already loaded, instead of the recipe's; the recipe's adapter is put on it.
         tokenizer: Its tokenizer.
         observers: Shown every record of the reinforcement stage.
@@ -118,7 +120,7 @@ def train(
         from levelhead.training.checkpoint_files import offering_the_last_whole
         from levelhead.training.ranks import Ranks, waiting_for_peers
 
-    inputs = _Inputs(model, tokenizer, (data, rewards, eval_data), tasks, observers, language_named(language))
+    inputs = _Inputs(model, tokenizer, (data, rewards, eval_data, tools), tasks, observers, language_named(language))
     with contextlib.ExitStack() as held, offering_the_last_whole():
         ranks = Ranks.joined(recipe.distributed.timeout_s)
         held.enter_context(waiting_for_peers(recipe.distributed.timeout_s, ranks.count))
@@ -133,8 +135,8 @@ class _Inputs:
 
     model: Any
     tokenizer: Any
-    function: tuple[Any, Any, Any]
-    """Data, rewards and held-out data of the ``function`` task."""
+    function: tuple[Any, Any, Any, Any]
+    """Data, rewards, held-out data and tools of the ``function`` task."""
     tasks: Sequence[Task]
     observers: Sequence[Observer]
     language: Language
@@ -372,9 +374,9 @@ def _sections(given: Any, tasks: Sequence[Task]) -> Any:
     return [*sections, *({"kind": "custom", "name": name} for name in names if name not in there)]
 
 
-def function_tasks(recipe: Recipe, data: Any, rewards: Any, eval_data: Any = None) -> dict[str, Any]:
-    """Build the ``function`` task of a recipe around data and rewards given in Python."""
-    if data is None and eval_data is None and rewards is None:
+def function_tasks(recipe: Recipe, data: Any, rewards: Any, eval_data: Any = None, tools: Any = ()) -> dict[str, Any]:
+    """Build the ``function`` task of a recipe around data, rewards and tools of Python."""
+    if data is None and eval_data is None and rewards is None and not tools:
         return {}
     from levelhead.recipe.tasks import Function
     from levelhead.tasks.function import FunctionTask
@@ -385,5 +387,5 @@ def function_tasks(recipe: Recipe, data: Any, rewards: Any, eval_data: Any = Non
         raise InputError(f"train(): data and rewards need exactly one task of kind function, found {len(sections)}")
     (section,) = sections
     functions = [rewards] if callable(rewards) else rewards
-    task = with_judges(FunctionTask(section, data=data, eval_data=eval_data, rewards=functions), section)
+    task = with_judges(FunctionTask(section, data=data, eval_data=eval_data, rewards=functions, tools=tools), section)
     return {section.name or section.kind: task}

@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,7 @@ class GRPOTrainer:
         callbacks: Callbacks of transformers.
         peft_config: PEFT's ``LoraConfig``.
         quantization_config: A ``BitsAndBytesConfig`` of four bits, beside ``peft_config``.
+        tools: Functions that the policy may call.
         others: TRL's other arguments, which are refused.
 
     Attributes:
@@ -103,6 +104,7 @@ class GRPOTrainer:
         callbacks: Sequence[Any] | None = None,
         peft_config: Any = None,
         quantization_config: Any = None,
+        tools: Sequence[Callable[..., Any]] | None = None,
         **others: Any,
     ) -> None:
         self.args: Any = args if args is not None else GRPOConfig()
@@ -110,10 +112,13 @@ class GRPOTrainer:
         _refuse(settings, others, train_dataset, eval_dataset)
         self.result: Result | None = None
         self.accelerator = _Accelerator()
-        self._data = {"data": train_dataset, "eval_data": eval_dataset, "rewards": _functions(reward_funcs)}
+        self.hub_model_id = settings.get("hub_model_id")
+        functions, tools = _functions(reward_funcs), list(tools or ())
+        self._data = {"data": train_dataset, "eval_data": eval_dataset, "rewards": functions, "tools": tools}
         self._tokenizer, self._callbacks = processing_class, list(callbacks or ())
         self._observer: Any = None
         asked = _asked(model, peft_config, quantization_config, train_dataset, eval_dataset)
+        asked = replace(asked, tools=[getattr(tool, "__name__", type(tool).__name__) for tool in tools])
         # Weights of four bits are loaded again: how they are packed is Levelhead's own.
         self._model = None if isinstance(model, str) or asked.four_bits else model
         keys = keys_of(settings, asked)
@@ -221,7 +226,7 @@ class GRPOTrainer:
         from levelhead.export.write import push
 
         result = self._trained("push_to_hub")
-        name = self.args.hub_model_id or result.folder.name
+        self.hub_model_id = name = self.args.hub_model_id or result.folder.name
         base, adapter = self.recipe.model.name, self.recipe.model.lora is not None
         with tempfile.TemporaryDirectory() as folder:
             self.save_model(folder)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from levelhead.preflight import Outcome, Report
-from levelhead.preflight.checks.group_size import GroupSize
-from levelhead.preflight.checks.vocabulary import Vocabulary
+from levelhead.preflight.checks.advice import GroupSize
+from levelhead.preflight.checks.tokens import Vocabulary
 from levelhead.preflight.progress import Printer
 from levelhead.terminal import columns
 

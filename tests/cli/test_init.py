@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from levelhead.cli import main as cli
 from levelhead.diagnosis.verdict import FEW
 from levelhead.errors import InputError
-from levelhead.preflight.dryrun import dry_run
+from levelhead.preflight.run import dry_run
 from levelhead.recipe import load
 from levelhead.recipe.shipped import shipped
 from levelhead.scaffold.columns import likely_kind

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from levelhead.diagnosis.answers import alike, entropy, expected_by_chance, information, likeness, metrics, over_forms
+from levelhead.diagnosis.sameness import alike, entropy, expected_by_chance, information, likeness, metrics, over_forms
 
 
 def test_entropy_of_counts() -> None:

@@ -18,7 +18,7 @@ SPEAKING = (
     "contrib/browser/episode.py",
     "contrib/browser/host.py",
     "tasks/endpoint/client.py",
-    "tasks/judges/anchors.py",
+    "tasks/judges/labelled.py",
     "tasks/judges/grader.py",
 )
 """Modules whose sentences are events' messages."""

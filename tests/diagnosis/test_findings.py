@@ -24,7 +24,7 @@ from levelhead.diagnosis.findings import (
     wording,
 )
 from levelhead.diagnosis.history import History
-from levelhead.diagnosis.unfaulted import VERDICTS
+from levelhead.diagnosis.ranking import VERDICTS
 from levelhead.errors import InputError
 from levelhead.guard.remedy import Intervention
 from levelhead.recipe import Recipe

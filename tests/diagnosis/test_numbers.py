@@ -64,6 +64,17 @@ def test_the_numbers_of_a_detector_say_where_they_are_from() -> None:
     assert "Set by hand on the development logs" in THRESHOLDS.read_text(encoding="utf-8").splitlines()[0]
 
 
+def argued(detector: ast.ClassDef) -> set[str]:
+    """Numbers of the arguments that a detector adds by their names."""
+    names = set()
+    for call in ast.walk(detector):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "self.argue":
+            key, by = call.args[1], [keyword.value for keyword in call.keywords if keyword.arg == "by"]
+            stem = ast.literal_eval((by or [key])[0]).upper().replace("-", "_")
+            names |= {f"{stem}_WEIGHT", f"{stem}_RANGE"}
+    return names
+
+
 def test_every_number_of_the_table_is_used_and_every_number_used_is_in_the_table() -> None:
     used = {}
     for path in (ROOM / "detectors").glob("*.py"):
@@ -77,7 +88,7 @@ def test_every_number_of_the_table_is_used_and_every_number_used_is_in_the_table
                     if isinstance(name, ast.Name)
                 }
                 mine = [one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.isupper()]
-                used[node.name] = {one.attr for one in mine if ast.unparse(one.value) == "self"} - own
+                used[node.name] = {one.attr for one in mine if ast.unparse(one.value) == "self"} - own | argued(node)
     assert used == {name: set(numbers) for name, numbers in thresholds().items()}
 
 

@@ -6,8 +6,7 @@ import random
 
 from levelhead.diagnosis.detectors import View
 from levelhead.diagnosis.history import History
-from levelhead.diagnosis.ranking import Diagnosis, diagnose
-from levelhead.diagnosis.unfaulted import without_fault
+from levelhead.diagnosis.ranking import Diagnosis, diagnose, without_fault
 
 
 def diagnosed(rows: list[dict[str, float]]) -> Diagnosis:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from levelhead.cli.main import app
 from levelhead.contrib.workflow.analysis import batches_of_rollouts, written
-from levelhead.doctor.follow import follow
+from levelhead.doctor.live import follow
 from levelhead.doctor.page import page
 from levelhead.doctor.render import text
 from levelhead.doctor.report import examine, examine_rows

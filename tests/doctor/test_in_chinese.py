@@ -16,13 +16,13 @@ from levelhead.diagnosis.detectors.base import Evidence, Reading
 from levelhead.diagnosis.findings import CATALOGUE, Language, shared_evidence, shared_remedies
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Diagnosis, Finding
-from levelhead.doctor.inquiry import QUESTIONS, line
-from levelhead.doctor.labels import LABELS, in_language
+from levelhead.doctor.informed import QUESTIONS, line
 from levelhead.doctor.page import page
 from levelhead.doctor.readers.base import Unread
 from levelhead.doctor.readers.sources import Log
 from levelhead.doctor.render import finding_line, text
 from levelhead.doctor.report import Report
+from levelhead.doctor.table import LABELS, in_language
 from levelhead.terminal import columns
 
 TERMS = {

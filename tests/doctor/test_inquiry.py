@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from levelhead.cli.doctor import doctor
 from levelhead.diagnosis.findings import CATALOGUE
-from levelhead.doctor.inquiry import QUESTIONS, read_answers
+from levelhead.doctor.informed import QUESTIONS, read_answers
 from levelhead.doctor.report import Beside, Report, examine
 from levelhead.doctor.rollouts import Answer, examine_answers
 from levelhead.doctor.runconfig import RunSettings
@@ -98,11 +98,11 @@ def test_answers_that_are_none_are_refused(pair: str) -> None:
 
 
 def test_every_question_and_answer_leads_somewhere() -> None:
-    from levelhead.doctor import inquiry
+    from levelhead.doctor import informed
 
-    asked = {key for keys in inquiry._ASKED_FOR.values() for key in keys}
+    asked = {key for keys in informed._ASKED_FOR.values() for key in keys}
     assert asked == set(QUESTIONS)
-    assert set(inquiry._ASKED_FOR) | {c for row in inquiry._WORTH.values() for c in row} <= set(CATALOGUE)
+    assert set(informed._ASKED_FOR) | {c for row in informed._WORTH.values() for c in row} <= set(CATALOGUE)
 
 
 def test_the_command_asks_and_takes_answers(flat: Path) -> None:

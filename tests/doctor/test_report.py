@@ -12,7 +12,7 @@ import pytest
 
 import watch_scenarios as scenarios
 from levelhead.diagnosis.findings import CATALOGUE
-from levelhead.doctor import follow as following
+from levelhead.doctor.live import follow
 from levelhead.doctor.page import page
 from levelhead.doctor.render import headline, text
 from levelhead.doctor.report import Report, examine, examine_rows
@@ -215,7 +215,7 @@ def test_a_growing_log_is_followed_and_reported_when_the_verdict_changes(tmp_pat
         return True
 
     grow()
-    reports = list(following.follow(path, every=0, idle=grow))
+    reports = list(follow(path, every=0, idle=grow))
     assert [r.diagnosis.verdict for r in reports][:1] == ["undecided"]
     assert reports[-1].diagnosis.findings[0].code == "catastrophic-update"
     assert len(reports) <= 4
@@ -237,7 +237,7 @@ def test_a_rewritten_file_is_read_again(tmp_path: Path) -> None:
             path.write_text(content, encoding="utf-8")
         return content is not None
 
-    codes = [r.diagnosis.findings[0].code for r in following.follow(path, every=0, idle=rewrite)]
+    codes = [r.diagnosis.findings[0].code for r in follow(path, every=0, idle=rewrite)]
     assert codes == ["no-learning-signal-all-zero-reward", "saturated-all-one-reward"]
 
 
@@ -249,12 +249,12 @@ def test_a_file_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
         write_trl(path, scenarios.rows(scenarios.HEALTHY["learning"], 0, 20))
         return next(looks)
 
-    assert [r.diagnosis.verdict for r in following.follow(path, every=0, idle=idle)] == ["learns"]
+    assert [r.diagnosis.verdict for r in follow(path, every=0, idle=idle)] == ["learns"]
 
 
 def test_a_folder_without_a_log_cannot_be_followed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="to follow"):
-        next(following.follow(tmp_path, every=0, idle=lambda: False))
+        next(follow(tmp_path, every=0, idle=lambda: False))
 
 
 DEVELOPED_ON = (3, 7, 8, 9, 12, 13, 20, 21, 22, 25, 26, 27, 28, 33, 34, 35, 42, 45, 46, 65, 67, 70)

@@ -21,7 +21,7 @@ ROOM = Path(levelhead.doctor.__file__).parent
 
 def messages() -> list[Message]:
     """Every message of the readers, and of a folder of runs."""
-    names = ("binary", "text", "dicts", "collect", "own", "base", "sources")
+    names = ("binary", "text", "shapes", "collect", "own", "base", "sources")
     modules = [importlib.import_module(f"levelhead.doctor.readers.{name}") for name in names]
     modules.append(importlib.import_module("levelhead.doctor.survey"))
     return [one for module in modules for one in vars(module).values() if isinstance(one, Message)]

@@ -28,7 +28,7 @@ from faults.unlisted import KINDS, UNLISTED, Unlisted
 from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.losses import Clipped, Inputs
 from levelhead.objective.shaping import RewardShaping
-from levelhead.policy.backends.cpu.decoder import SharedDecoder
+from levelhead.policy.backends.cpu.backend import SharedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.rollout.logits import LogitsPipeline

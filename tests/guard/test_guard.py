@@ -10,7 +10,7 @@ import pytest
 
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.guard import LiveGuard, make_guard
-from levelhead.guard.region import CODE
+from levelhead.guard.remedy import LARGE_UPDATE
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, Decision, Guard, StepRecord
 
@@ -53,7 +53,7 @@ def test_a_long_update_is_shortened_by_the_root_of_what_is_too_much() -> None:
     assert decision.params["scale"] == pytest.approx(0.9 * 0.5)
     assert decision.event.step == 7
     assert decision.event.evidence["kl"] == 0.2
-    assert decision.event.code == CODE
+    assert decision.event.code == LARGE_UPDATE
 
 
 def test_updates_that_together_lead_too_far_are_cut_where_the_batch_ends() -> None:

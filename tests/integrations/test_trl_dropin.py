@@ -178,6 +178,7 @@ VALUES: dict[str, Any] = {
 REFUSED_VALUES = ("data_seed", "fsdp_config", "vllm_importance_sampling_correction")
 """Arguments that are kept, with the value that is tried refused."""
 AT_THE_END = (
+    "max_tool_calling_iterations",
     "trackio_space_id",
     "push_to_hub",
     "hub_token",
@@ -186,7 +187,7 @@ AT_THE_END = (
     "hub_revision",
     "load_best_model_at_end",
 )
-"""Settings that ``train()`` and ``push_to_hub()`` read; tests of their own hold them."""
+"""Settings that ``train()``, ``push_to_hub()`` and tools read; tests of their own hold them."""
 
 
 def other_value(name: str) -> Any:
@@ -228,7 +229,6 @@ def test_every_argument_is_kept_has_no_effect_for_a_reason_or_is_refused(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tools": [print]}, r"tools=.*: a recipe runs them \(tasks\[\].tools\)"),
         ({"environment_factory": object}, "environment_factory=.*: an environment"),
         ({"optimizers": (object(), None)}, "optimizers=.*: optim, learning_rate"),
         ({"reward_funcs": "OpenAssistant/reward-model"}, "OpenAssistant/reward-model is no function"),
@@ -354,6 +354,69 @@ def test_callbacks_run_end_training_and_log_history_goes_on_where_a_run_is_resum
     assert [row["step"] for row in again.state.log_history if "reward" in row] == [1, 2, 3, 4]
     again.save_state()
     assert json.loads((tmp_path / "out" / "trainer_state.json").read_text())["global_step"] == 4
+
+
+def multiply(a: int, b: int) -> int:
+    """Multiplies two integers.
+
+    Args:
+        a: The first integer.
+        b: The second integer.
+
+    Returns:
+        The product of the two integers.
+    """
+    return a * b
+
+
+async def async_add(a: int, b: int) -> int:
+    """Asynchronously adds two integers.
+
+    Args:
+        a: The first integer.
+        b: The second integer.
+    """
+    return a + b
+
+
+def test_tools_are_called_and_rewards_see_calls_results_and_the_answer_as_trls_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from levelhead.tasks.tool_formats import Call
+    from levelhead.tasks.tools import Toolbox
+    from tasks.test_tools import TOOL_TEMPLATE
+
+    turns = [0]
+
+    def read(self: Toolbox, text: str) -> tuple[str, list[Call]]:
+        """An untrained policy calls nothing by itself: every other turn is read as two calls."""
+        turns[0] += 1
+        arguments = {"a": 6, "b": 7}
+        return text, [Call("multiply", arguments), Call("async_add", arguments)] if turns[0] % 2 else []
+
+    monkeypatch.setattr(Toolbox, "read", read)
+    shown: list[Any] = []
+
+    def reward(completions: list[Any], **_: Any) -> list[float]:
+        shown.extend(completions)
+        return [float(len(completion[-1]["content"])) for completion in completions]
+
+    model = AutoModelForCausalLM.from_pretrained(preset_folder("base-tiny"))
+    tokenizer = AutoTokenizer.from_pretrained(preset_folder("base-tiny"))
+    tokenizer.chat_template = TOOL_TEMPLATE
+    chats = [{"prompt": [{"role": "user", "content": f"Six times seven, {n}?"}]} for n in range(24)]
+    args = short_run(tmp_path / "out", max_tool_calling_iterations=3)
+    keys = {"args": args, "train_dataset": chats, "processing_class": tokenizer, "tools": [multiply, async_add]}
+    trainer = quick(GRPOTrainer(model, reward, **keys))
+    assert yaml.safe_load(trainer.yaml)["tasks"][0]["tools"]["turns"] == 4
+    trainer.train()
+    called = [completion for completion in shown if len(completion) > 1]
+    assert called
+    for completion in called:
+        assert [message["role"] for message in completion[:3]] == ["assistant", "tool", "tool"]
+        assert [one["function"]["name"] for one in completion[0]["tool_calls"]] == ["multiply", "async_add"]
+        assert [message["content"] for message in completion[1:3]] == ["42", "13"]
+        assert completion[-1]["role"] == "assistant"
 
 
 def test_eval_dataset_is_what_evaluations_score(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import levelhead
-from levelhead.diagnosis.signals import SIGNALS
+from levelhead.diagnosis.history import SIGNALS
 from levelhead.metrics.base import Family
 from levelhead.metrics.catalogue import METRICS
 

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import TypeAlias
 
 from levelhead import metrics as metric
-from levelhead.recipe.shaping import Shaping
+from levelhead.recipe.objective import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group
 from levelhead.training.advantages import GroupAdvantages

@@ -1,7 +1,7 @@
 """Tests whose verdicts hold whatever the sample size, and the chance of a false alarm that all of them share.
 
-A test by an e-value (:mod:`levelhead.training.repeats`) needs no large sample; likelihood ratios are e-values, and so
-are their means.
+A test by an e-value (see :func:`levelhead.training.batch_report.count_log_e`) needs no large sample;
+likelihood ratios are e-values, and so are their means.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from levelhead.recipe.curriculum import Learnability
 from levelhead.recipe.sampling import Sampling
+from levelhead.recipe.training import Learnability
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.rollout.draws import derive, generator
 from levelhead.tasks.base import Task

@@ -15,10 +15,10 @@ from torch import Tensor
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Group, Prompt, Score, Turn
 from levelhead.rollout.draws import derive
+from levelhead.training.batch_report import across, count_log_e, in_groups, mean_of_logs
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
 from levelhead.training.ranks import Ranks
-from levelhead.training.repeats import across, count_log_e, in_groups, mean_of_logs
 from oracle import plain
 from oracle.chance import LEVEL, p_value
 from oracle.context import PreflightContext

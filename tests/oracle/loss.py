@@ -17,8 +17,7 @@ import torch
 from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.policy.packing import MicroBatch, TokenSequence
-from levelhead.recipe.advantage import Advantage
-from levelhead.recipe.objective import Kl
+from levelhead.recipe.objective import Advantage, Kl
 from oracle import plain
 from oracle.context import PreflightContext
 from oracle.result import Check, judged

@@ -22,9 +22,8 @@ from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import Policy, TokenStats
 from levelhead.policy.rounding import exact_policy, why_not_exact
 from levelhead.recipe import Recipe
-from levelhead.recipe.objective import Audit
+from levelhead.recipe.objective import Audit, Shaping
 from levelhead.recipe.sampling import Sampling
-from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt
 from levelhead.training.coefficients import facts_of

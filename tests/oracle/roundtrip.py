@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from levelhead.preflight.known import KnownAnswers, known_answers, scores_of
-from levelhead.recipe.shaping import CustomShaper, Shaping
+from levelhead.recipe.objective import CustomShaper, Shaping
 from levelhead.records import Group, Score, Turn
 from levelhead.training.prepare import make_objective, name_of
 from oracle.choice import made_up

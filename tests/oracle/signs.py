@@ -17,8 +17,7 @@ import torch
 from levelhead import metrics as metric
 from levelhead.policy.policy import REFERENCE_ADAPTER
 from levelhead.policy.rounding import coarsest, nudged
-from levelhead.recipe.advantage import Advantage
-from levelhead.recipe.objective import Kl
+from levelhead.recipe.objective import Advantage, Kl
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Turn
 from levelhead.training.prepare import make_objective

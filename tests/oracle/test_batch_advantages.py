@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from levelhead.recipe.shaping import Shaping
+from levelhead.recipe.objective import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.training.advantages import AdvantageEstimator, make_shapers

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from faults.known import FAULTS, inject
-from levelhead.policy.backends.cpu.decoder import SharedDecoder
+from levelhead.policy.backends.cpu.backend import SharedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.records import Prompt, Turn
 from levelhead.rollout.generators.local import LocalGenerator

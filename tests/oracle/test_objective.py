@@ -24,8 +24,7 @@ from levelhead.objective.aggregation import GradientMerger
 from levelhead.objective.terms import Term
 from levelhead.policy.policy import Policy, TokenStats
 from levelhead.recipe import Recipe
-from levelhead.recipe.advantage import Advantage
-from levelhead.recipe.objective import Loss
+from levelhead.recipe.objective import Advantage, Loss
 from levelhead.records import Rollout
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.batch import Sample

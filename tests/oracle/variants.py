@@ -15,8 +15,7 @@ import numpy as np
 
 from levelhead.objective.controllers import Fixed
 from levelhead.objective.task_weights import FixedWeights
-from levelhead.recipe.objective import Loss
-from levelhead.recipe.shaping import Shaping
+from levelhead.recipe.objective import Loss, Shaping
 from oracle import settings as every_key
 from oracle.differential import Variant, changed
 from oracle.rehearsal import Rehearsal, Update

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from levelhead.preflight import preflight
-from levelhead.preflight.result import Outcome
+from levelhead.preflight.check import Outcome
 from levelhead.recipe import load, validate
 from levelhead.training.prepare import prepare
 from small_run import recipe, write_rows

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from levelhead.preflight.check import Outcome
 from levelhead.preflight.checks.wall import Wall
-from levelhead.preflight.result import Outcome
 from levelhead.recipe.tasks import Workflow
 from levelhead.tasks.sandbox import run
 

@@ -12,7 +12,7 @@ from judged_preflight import RECIPE, Verdict, setup_with, sound
 from judged_run import judged_by
 from levelhead.contrib.fairness import FairnessTask
 from levelhead.preflight import Outcome, preflight
-from levelhead.preflight.judging import ASKED
+from levelhead.preflight.checks.judges import ASKED
 from levelhead.recipe.judge import Judge, Judges, Pairwise
 from levelhead.recipe.load import parse
 from levelhead.recipe.tasks import Fairness

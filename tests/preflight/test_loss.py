@@ -7,9 +7,10 @@ import torch
 
 from faults.known import inject
 from levelhead.preflight import preflight
+from levelhead.preflight.check import Outcome
 from levelhead.preflight.context import PreflightContext
-from levelhead.preflight.result import Outcome
-from levelhead.preflight.trial import listening, uneven
+from levelhead.preflight.listening import listening
+from levelhead.preflight.trial import uneven
 from preflight.mutations.base import Mutation
 from preflight.mutations.loss import WRONG_MASKS, WRONG_SAMPLES
 from preflight_setup import setup_of

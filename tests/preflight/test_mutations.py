@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from levelhead.preflight.check import Status
 from levelhead.preflight.explain import CATALOGUE
-from levelhead.preflight.result import Status
 from preflight.mutations.base import Mutation
 from preflight.mutations.table import ELSEWHERE, MUTATIONS, PROVED_ELSEWHERE, WITHOUT, as_markdown, is_elsewhere
 

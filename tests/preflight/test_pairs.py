@@ -12,13 +12,14 @@ import pytest
 
 from faults.known import inject
 from levelhead.preflight import preflight
-from levelhead.preflight.chance import matches_p, sign_p, spread_p
+from levelhead.preflight.checks.rewards_order import sign_p
+from levelhead.preflight.pairing import matches_p, spread_p
 from levelhead.records import Group
 from levelhead.tasks.function import FunctionTask
+from levelhead.training.batch_report import count_log_e
 from levelhead.training.collect import Collector
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.fit import permutation_fit
-from levelhead.training.repeats import count_log_e
 from levelhead.training.sft import SftTrainer
 from oracle.run import preflight as prove
 from preflight_setup import setup_of
@@ -90,8 +91,8 @@ def test_an_oracle_of_any_other_row_is_stopped(monkeypatch: Patch) -> None:
         return real(self, rows[order[place[prompt.id]]]) if prompt.id in place else real(self, prompt)
 
     monkeypatch.setattr(FunctionTask, "oracle", oracle)
-    monkeypatch.setattr("levelhead.preflight.checks.pairs_scores.PATIENCE_S", 60.0)  # a busy machine is no slow reward
-    monkeypatch.setattr("levelhead.preflight.checks.pairs_scores.DOUBT_S", 600.0)
+    monkeypatch.setattr("levelhead.preflight.checks.pairs.PATIENCE_S", 60.0)  # a busy machine is no slow reward
+    monkeypatch.setattr("levelhead.preflight.checks.pairs.DOUBT_S", 600.0)
     assert checks(FACTS)["pairs/scores/echo"].status == "fail"
 
 

@@ -15,9 +15,8 @@ import torch
 
 from levelhead.errors import InputError
 from levelhead.policy.footprint import Footprints
-from levelhead.preflight.plan import Plan, Prompts, Target
-from levelhead.preflight.plan_change import changed, first_change
-from levelhead.preflight.plan_entry import longest_prompt, make_plan, read_size
+from levelhead.preflight.plan import Plan, Prompts, Target, longest_prompt, read_size
+from levelhead.preflight.plan_change import changed, first_change, make_plan
 from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe, load
 from levelhead.recipe.training import Optimizer

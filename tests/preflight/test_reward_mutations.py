@@ -16,7 +16,7 @@ import pytest
 from faults.known import inject
 from levelhead.objective.shaping import RewardShaping
 from levelhead.preflight import preflight
-from levelhead.preflight.result import Outcome, Status
+from levelhead.preflight.check import Outcome, Status
 from levelhead.records import Score
 from levelhead.tasks.function import FunctionTask
 from levelhead.tasks.math import MathTask

@@ -16,18 +16,13 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from levelhead.errors import InputError
-from levelhead.preflight.check import Check
-from levelhead.preflight.checks.lost_text import LostText
-from levelhead.preflight.checks.made_once import MadeOnce
-from levelhead.preflight.checks.opened_thought import OpenedThought
-from levelhead.preflight.checks.overlong_prompts import OverlongPrompts
-from levelhead.preflight.checks.rendered_prompts import RenderedPrompts
-from levelhead.preflight.checks.rewards_attached import RewardsAttached
-from levelhead.preflight.checks.rewards_round_trip import RewardsRoundTrip
-from levelhead.preflight.checks.same_prompt import SamePrompt
-from levelhead.preflight.checks.spelled_tags import SpelledTags
+from levelhead.preflight.check import Check, Outcome
+from levelhead.preflight.checks.data import OverlongPrompts
+from levelhead.preflight.checks.prompts import RenderedPrompts, SamePrompt
+from levelhead.preflight.checks.rewards_kept import RewardsAttached, RewardsRoundTrip
+from levelhead.preflight.checks.thoughts_and_tags import LostText, OpenedThought, SpelledTags
+from levelhead.preflight.checks.tokens import MadeOnce
 from levelhead.preflight.context import PreflightContext
-from levelhead.preflight.result import Outcome
 from levelhead.recipe import validate
 from levelhead.scaffold.model import preset_folder
 from levelhead.training.prepare import prepare

@@ -6,7 +6,7 @@ import pytest
 
 from levelhead.errors import InputError
 from levelhead.recipe import dump, parse, validate
-from levelhead.recipe.curriculum import ByWeight, Learnability
+from levelhead.recipe.training import ByWeight, Learnability
 
 
 def grpo(**keys: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoTokenizer, Qwen2Config
 
 from levelhead.errors import InputError
-from levelhead.preflight.plan_entry import make_plan
+from levelhead.preflight.plan_change import make_plan
 from levelhead.recipe import load
 from levelhead.scaffold.model import preset_folder
 from levelhead.scaffold.write import InitOptions, plan

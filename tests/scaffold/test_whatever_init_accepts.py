@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from levelhead.api import check, train
 from levelhead.errors import InputError
-from levelhead.preflight.dryrun import dry_run
+from levelhead.preflight.run import dry_run
 from levelhead.recipe import load, plain, validate
 from levelhead.recipe.tasks import Function
 from levelhead.scaffold.write import InitOptions, plan

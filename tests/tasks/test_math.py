@@ -16,10 +16,9 @@ from levelhead.errors import InputError
 from levelhead.recipe.tasks import Math
 from levelhead.records import Prompt, Rollout, Score, Turn
 from levelhead.tasks.base import Answer, Task
-from levelhead.tasks.math import MathTask
-from levelhead.tasks.math.items import generate
-from levelhead.tasks.numbers import final_answer, parse_number
+from levelhead.tasks.math import MathTask, generate
 from levelhead.tasks.registry import make_task
+from levelhead.tasks.stated import final_answer, parse_number
 from tasks.datasets.samples import SAMPLES
 
 GSM8K = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k" / "train.jsonl"

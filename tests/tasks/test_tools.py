@@ -14,16 +14,16 @@ from pydantic import TypeAdapter
 
 from levelhead.api import train
 from levelhead.errors import InputError
-from levelhead.preflight.checks.rewards_attached import RewardsAttached
-from levelhead.preflight.checks.tool_calls import ToolCalls
+from levelhead.preflight.checks.rewards_kept import RewardsAttached
+from levelhead.preflight.checks.tokens import ToolCalls
 from levelhead.preflight.context import PreflightContext
 from levelhead.recipe import validate
 from levelhead.recipe.tasks import Function
 from levelhead.recipe.tools import ToolUse
 from levelhead.records import PLAIN_CHAT, ChatOptions
 from levelhead.tasks.function import FunctionTask
+from levelhead.tasks.tool_formats import Call, CallError
 from levelhead.tasks.tools import Toolbox
-from levelhead.tasks.tools.formats import Call, CallError
 from levelhead.text.codec import Codec
 from levelhead.training.prepare import Setup, prepare
 from small_run import recipe

@@ -10,8 +10,7 @@ from pydantic import TypeAdapter
 
 from judged_preflight import setup_with, sound
 from levelhead.errors import InputError
-from levelhead.recipe.advantage import AnyAdvantage
-from levelhead.recipe.shaping import Shaping
+from levelhead.recipe.objective import AnyAdvantage, Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.training.advantages import AdvantageEstimator, GroupAdvantages, make_shapers

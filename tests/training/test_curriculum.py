@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelhead.errors import InputError
-from levelhead.recipe.curriculum import Learnability
+from levelhead.recipe.training import Learnability
 from levelhead.records import Group, Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
 from levelhead.training.answers import success

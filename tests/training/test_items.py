@@ -151,7 +151,7 @@ def test_a_look_ahead_changes_nothing_and_shows_what_comes(n: int) -> None:
 
 
 def test_a_curriculum_can_be_looked_ahead_in() -> None:
-    from levelhead.recipe.curriculum import Learnability
+    from levelhead.recipe.training import Learnability
 
     prompts = LearnabilityStream(list(TASKS.values()), [1.0, 1.0], 3, Learnability(kind="learnability"))
     assert prompts.peek(4) == prompts.peek(4) == prompts.take(4)

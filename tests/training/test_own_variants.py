@@ -13,7 +13,7 @@ from levelhead.api import Result, train
 from levelhead.errors import InputError
 from levelhead.objective.shaping import SHAPERS, LengthPenalty
 from levelhead.recipe import Recipe, dump, parse, validate
-from levelhead.recipe.shaping import CustomShaper
+from levelhead.recipe.objective import CustomShaper
 from levelhead.recipe.variants import as_sections, one_of
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import check_objective

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from levelhead.records import Group, Prompt, Rollout, Turn
+from levelhead.training.batch_report import count_log_e, repeat_metrics, repeats
 from levelhead.training.fit import Fit, heart_event
-from levelhead.training.repeats import count_log_e, repeat_metrics, repeats
 
 
 def turn(token: int, p: float) -> Turn:

@@ -87,7 +87,7 @@ def _beside(
         )
     if config is None and rollouts is None and not answers:
         return None
-    from levelhead.doctor.inquiry import read_answers
+    from levelhead.doctor.informed import read_answers
     from levelhead.doctor.report import Beside
     from levelhead.doctor.rollouts import read_rollouts
     from levelhead.doctor.runconfig import RunSettings, read_settings
@@ -101,7 +101,7 @@ def _beside(
 
 def _asked(report: Report, language: Language) -> list[str]:
     """Put the report's questions, and return the answers; an empty line leaves one out, the end of input the rest."""
-    from levelhead.doctor.inquiry import read_answers
+    from levelhead.doctor.informed import read_answers
 
     answers: list[str] = []
     for question in report.questions:
@@ -161,7 +161,7 @@ def _print_many(many: Survey, language: Language, as_json: bool) -> None:
 def _follow(
     path: Path, given: str | None, keys: dict[str, str], every: float, language: Language, as_json: bool
 ) -> Report | None:
-    from levelhead.doctor.follow import follow
+    from levelhead.doctor.live import follow
 
     report = None
     try:

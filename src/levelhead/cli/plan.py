@@ -38,7 +38,7 @@ def show_plan(
         processes: That will train; as many as a launcher has started unless given.
         as_json: Whether to print JSON.
     """
-    from levelhead.preflight.plan_entry import make_plan
+    from levelhead.preflight.plan_change import make_plan
     from levelhead.recipe import load
     from levelhead.startup import uncollected
 

@@ -56,13 +56,13 @@ def train(
             say(dump(resolved), end="")
         return
     if dry:
-        from levelhead.preflight.dryrun import dry_run, words
+        from levelhead.preflight.run import dry_run, dry_run_text
 
         facts = dry_run(resolved)
         if as_json:
             say_json(facts)
         else:
-            say(words(facts, language))
+            say(dry_run_text(facts, language))
         return
     changes = keys_of(accept)
     resumed = {"resume_from": start, "accept_changes": changes} if start or changes else {}

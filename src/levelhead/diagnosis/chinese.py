@@ -12,9 +12,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-import yaml
-
 from levelhead.diagnosis.findings import CATALOGUE, Language, Text, shared_evidence
+from levelhead.documents import load_own
 
 FILE = Path(__file__).with_name("chinese.yaml")
 """Phrases and patterns."""
@@ -24,7 +23,6 @@ IDEOGRAPH = re.compile("[\u3400-\u9fff]")
 _OWN_WORDS = 12
 """Characters besides its fields that an argument's wording has at least."""
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ENDS = {".": "。", "!": "\uff01", "?": "\uff1f"}
 
 
@@ -87,7 +85,7 @@ def own_words() -> Words:
     findings = {t.en: t.zh for entry in CATALOGUE.values() for t in (entry.title, entry.meaning)}
     findings |= {text.removesuffix("."): chinese.removesuffix("。") for text, chinese in findings.items()}
     arguments = [text for entry in CATALOGUE.values() for text in entry.evidence.values()]
-    words: dict[str, Any] = yaml.load(FILE.read_text(encoding="utf-8"), _LOADER)  # noqa: S506 - a safe loader
+    words: dict[str, Any] = load_own(FILE)
     patterns = dict(_pattern(text) for text in [*arguments, *shared_evidence().values()] if _tells(text))
     return Words({**words, "patterns": {**words["patterns"], **patterns}}, findings)
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 import yaml
 
+from levelhead.documents import load_own
 from levelhead.errors import InputError
 from levelhead.records import Severity
 
@@ -31,7 +32,6 @@ REMEDIES, EVIDENCE = FOLDER.with_name("remedies.yaml"), FOLDER.with_name("eviden
 
 _ONE = re.compile(r"\b1 (row|reading|evaluation|update|answer)s\b")
 _SEEN_BY = ("doctor", "guard", "preflight")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # eight times as fast where PyYAML was built with libyaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ def _remedy(section: _Section, codes: Collection[str]) -> Remedy:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _LOADER)  # noqa: S506 - a safe loader
+        content = load_own(path)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{path.name}: cannot be read ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):

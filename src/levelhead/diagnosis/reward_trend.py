@@ -12,8 +12,7 @@ from typing import Literal
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.history import History, Series
-from levelhead.diagnosis.signals import REWARD_PART, part_kind
+from levelhead.diagnosis.history import REWARD_PART, History, Series, part_kind
 from levelhead.diagnosis.trend import _SHORT, Height, Trend, height_of, trend
 from levelhead.metrics import held_out
 

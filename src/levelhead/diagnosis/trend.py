@@ -1,9 +1,10 @@
-"""Whether one curve rose, fell or stood still, beyond its noise."""
+"""Whether one curve rose, fell or stood still, beyond its noise; and where it begins, ends, crosses or shifts."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from levelhead.diagnosis import stats
@@ -35,6 +36,7 @@ _CRASH_SURE = 4  # standard errors from the first doubt of a crash to none
 _LOST_RANGE = (0.25, 0.6)  # share of the level that was lost
 _LOST_LEAST = (0.1, 0.3)  # the same for one that was gained on the way
 _HALF_WAY = 0.5  # part of the drop at which it begins to show
+_ONE_IN = 50  # one exception in so many readings does not end a stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +178,62 @@ def _crash(series: Series, sigma: float, early: float, late: float) -> tuple[flo
     first = next((i for i in range(at, n) if max(smooth[i:]) < level), n - 1)
     start = max(at, first - window + 1)
     return crash, peak, steps[at], steps[start]
+
+
+def index_at(series: Series, step: float) -> int | None:
+    """Index of the reading at, or last before, ``step``; the first one where all come later."""
+    if not series.steps:
+        return None
+    low, high = 0, len(series.steps)
+    while low < high:
+        middle = (low + high) // 2
+        if series.steps[middle] <= step:
+            low = middle + 1
+        else:
+            high = middle
+    return max(0, low - 1)
+
+
+def ends(series: Series, share: float = 0.15) -> tuple[float, float]:
+    """Medians of the beginning and of the end."""
+    m = stats.edge(len(series), share)
+    return stats.median(series.values[:m]), stats.median(series.values[-m:])
+
+
+def crossing(series: Series, level: float, above: bool = True, persist: int = 3) -> float | None:
+    """First step from which most of the next ``persist`` readings stand beyond ``level``."""
+    beyond = [(v > level) if above else (v < level) for v in series.values]
+    n = len(beyond)
+    for i, flag in enumerate(beyond):
+        if flag:
+            following = beyond[i : i + persist]
+            if 2 * sum(following) > len(following) or i == n - 1:
+                return series.steps[i]
+    return None
+
+
+def shift_at(series: Series, step: float, width: int = 8) -> tuple[float, float] | None:
+    """Medians of up to ``width`` readings before, and after, ``step``; ``None`` without two on each side."""
+    split = next((i for i, s in enumerate(series.steps) if s > step), len(series))
+    before, after = series.values[max(0, split - 1 - width) : split - 1], series.values[split : split + width]
+    if len(before) < 2 or len(after) < 2:
+        return None
+    return stats.median(before), stats.median(after)
+
+
+def constant(values: Sequence[float], tolerance: float = 1e-9) -> bool:
+    """Whether all readings are equal (up to rounding)."""
+    return bool(values) and max(values) - min(values) <= tolerance * max(1.0, abs(values[0]))
+
+
+def tail_start(series: Series, holds: Callable[[float], bool]) -> int:
+    """Index from which ``holds`` is true to the end, one exception in fifty readings allowed."""
+    start, misses = len(series), 0
+    for i in range(len(series) - 1, -1, -1):
+        if holds(series.values[i]):
+            start = i
+        else:
+            misses += 1
+            if misses > (len(series) - i) // _ONE_IN:
+                break
+    return min(start, len(series) - 1)

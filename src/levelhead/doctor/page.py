@@ -10,11 +10,9 @@ from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.findings import CATALOGUE, Language, wording
 from levelhead.diagnosis.history import Series
-from levelhead.diagnosis.ranking import Finding
-from levelhead.diagnosis.unfaulted import VERDICTS
-from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
+from levelhead.diagnosis.ranking import VERDICTS, Finding
 from levelhead.doctor.report import Report, number
-from levelhead.doctor.table import Table
+from levelhead.doctor.table import Table, in_brackets, in_language, label, mark, since
 from levelhead.message import in_language_of
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 170, 80, 22, 10

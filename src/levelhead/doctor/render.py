@@ -8,18 +8,30 @@ from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors.base import Reading
 from levelhead.diagnosis.findings import CATALOGUE, Language, Text, wording
 from levelhead.diagnosis.notice import message_of, printable
-from levelhead.diagnosis.ranking import Finding
+from levelhead.diagnosis.ranking import VERDICTS, Finding
 from levelhead.diagnosis.remedies import settings_text
-from levelhead.diagnosis.unfaulted import VERDICTS
-from levelhead.doctor.inquiry import line
-from levelhead.doctor.labels import in_brackets, in_language, label, mark, since
-from levelhead.doctor.report import Report, number
-from levelhead.doctor.trust import notes, statistic_of
+from levelhead.doctor.informed import line
+from levelhead.doctor.readers.sources import Log
+from levelhead.doctor.report import Report, number, statistic_of
+from levelhead.doctor.table import in_brackets, in_language, label, mark, since
 from levelhead.message import in_language_of
 from levelhead.terminal import paint, safe, width, wrapped
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "learns": "32", "info": "2"}
 _SETTLE = Text("what would settle it:", "确认以下问题即可定论\uff1a")
+_MOST_NOTED = 12
+_TOOK = Text(
+    "took {key} as {signal} ({confidence:.0%} sure)", "将 {key} 视为 {signal}\uff08把握 {confidence:.0%}\uff09"
+)
+_UNKNOWN = Text("numbers under names that say nothing here: {names}", "名称不认识、未采用的数值\uff1a{names}")
+_IS_ONE = Text(
+    "if one of them is the reward or a score, say which: --map reward=NAME",
+    "如果其中有奖励或得分\uff0c请指明\uff1a--map reward=NAME",
+)
+_ONLY = Text(
+    "statistics of the whole run ({names}): their order is known, their steps are not",
+    "只有整次训练的统计量\uff08{names}\uff09\uff1a知道先后\uff0c不知道步数",
+)
 _WIDTH = 100
 """Columns of a paragraph, where the terminal has as many."""
 
@@ -91,7 +103,7 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
             title = CATALOGUE[finding.code].title.get(language)
             sure = in_brackets(f"{finding.confidence:.0%}", language)
             yield from _wrap(f"{finding.code}{colon}{title}{sure}{_since(finding, language)}")
-    told = list(notes(report.log, language))
+    told = list(_notes(report.log, language))
     if told:
         yield ""
         for note in told:
@@ -139,6 +151,23 @@ def _finding(finding: Finding, report: Report, language: Language) -> Iterator[s
     for remedy in report.remedies(finding, language)[:3]:
         yield from _wrap(f"{label('remedies', language)}{colon}{settings_text(remedy['set'])}")
         yield from _wrap(f"{remedy['why']} [{remedy['source']}]", indent=4)
+
+
+def _notes(log: Log, language: Language = "en") -> Iterator[str]:
+    """What a reader should know about how the log was understood."""
+    for signal, (key, confidence) in sorted(log.guesses.items())[:_MOST_NOTED]:
+        yield _TOOK.get(language).format(key=printable(key, 60), signal=printable(signal, 60), confidence=confidence)
+    if log.summary:
+        names = ", ".join(printable(name, 60) for name in sorted(log.summary)[:_MOST_NOTED])
+        yield _ONLY.get(language).format(names=names)
+    if log.strangers:
+        names = ", ".join(
+            printable(name, 60) for name in sorted(log.strangers, key=lambda n: (-log.strangers[n], n))[:_MOST_NOTED]
+        )
+        more = len(log.strangers) - _MOST_NOTED
+        yield _UNKNOWN.get(language).format(names=names + (f", +{more}" if more > 0 else ""))
+        if not any(name == "reward" or name.startswith(("rewards/", "eval/")) for name in log.history.columns):
+            yield _IS_ONE.get(language)
 
 
 def _where(reading: Reading, report: Report, language: Language) -> str:

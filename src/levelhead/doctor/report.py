@@ -18,17 +18,31 @@ from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
 from levelhead.diagnosis.notice import printable
 from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
 from levelhead.diagnosis.remedies import remedies
-from levelhead.doctor.informed import TEXT_SAYS, Informed, from_rollouts, from_settings, from_statements, place
-from levelhead.doctor.inquiry import Answers, Question, place_readings, questions, worth
+from levelhead.doctor.informed import (
+    TEXT_SAYS,
+    Answers,
+    Informed,
+    Question,
+    from_rollouts,
+    from_settings,
+    from_statements,
+    place,
+    place_readings,
+    questions,
+    worth,
+)
 from levelhead.doctor.readers.sources import Log, read
 from levelhead.doctor.rollouts import RolloutFacts
 from levelhead.doctor.runconfig import RunSettings
 from levelhead.doctor.table import Table, Tabled
-from levelhead.doctor.trust import statistic_of, tempered
 
 SEVERITIES = ("info", "warning", "critical")
 """From harmless to grave."""
 _MOST_STRANGERS = 50
+OF_A_SUMMARY = 0.9
+"""What is left of a confidence that rests on statistics of a whole run, whose course is not known."""
+NOTE_BELOW = 0.5
+"""Confidence below which a finding is a note: more likely wrong than right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +171,24 @@ class Report:
             "evidence": [self._reading(reading) for reading in finding.readings],
             "remedies": self.remedies(finding, language),
         }
+
+
+def tempered(finding: Finding, log: Log) -> Finding:
+    """The finding with the confidence that its sources deserve; one that falls below a half becomes a note."""
+    metrics = {reading.metric for reading in finding.readings}
+    trust = min((log.guesses[m][1] for m in metrics if m in log.guesses), default=1.0)
+    summed = bool(metrics & log.summary.keys())
+    if trust == 1.0 and not summed:
+        return finding
+    confidence = round(finding.confidence * trust * (OF_A_SUMMARY if summed else 1.0), 4)
+    severity = finding.severity if confidence >= NOTE_BELOW or finding.confidence < NOTE_BELOW else "info"
+    only = bool(metrics) and metrics <= log.summary.keys()
+    return replace(finding, confidence=confidence, severity=severity, first_step=None if only else finding.first_step)
+
+
+def statistic_of(log: Log, metric: str, value: float) -> str:
+    """The statistic that a reading is; empty for a reading at a step."""
+    return next((name for name, number in log.summary.get(metric, {}).items() if number == value), "")
 
 
 def number(value: float | None) -> float | int | str | None:

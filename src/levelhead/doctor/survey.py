@@ -9,9 +9,9 @@ from typing import Any
 
 from levelhead.diagnosis.findings import Language
 from levelhead.diagnosis.notice import printable
-from levelhead.doctor.labels import label
 from levelhead.doctor.readers.sources import LOG_SUFFIXES
 from levelhead.doctor.report import Report, examine, number
+from levelhead.doctor.table import label
 from levelhead.errors import InputError
 from levelhead.message import Message, Phrase, chinese, in_language_of
 from levelhead.terminal import columns, padded

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from levelhead.diagnosis.findings import CATALOGUE
-from levelhead.diagnosis.unfaulted import VERDICTS
+from levelhead.diagnosis.ranking import VERDICTS
 from levelhead.diagnosis.verdict import STAGES
 from levelhead.doctor.report import examine
 from levelhead.errors import InputError

@@ -12,10 +12,9 @@ from levelhead.diagnosis.detectors import View
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Finding, diagnose
-from levelhead.guard import messages, region, remedy
-from levelhead.guard.health import HealthTracker
+from levelhead.guard import messages, remedy
+from levelhead.guard.health import HealthTracker, Reading
 from levelhead.guard.invariants import Invariants, Violation
-from levelhead.guard.reading import Reading
 from levelhead.guard.remedy import RecentStatistics
 from levelhead.message import Phrase
 from levelhead.recipe.guard import Guard as Bounds
@@ -121,7 +120,7 @@ class LiveGuard:
 
     def judge(self, step: int, trials: Sequence[Change]) -> Decision | None:
         """Look at a step that has been taken, whole at first; ask for a shorter one where it went too far."""
-        decision = region.judge(step, trials, self.bounds)
+        decision = remedy.trust_region(step, trials, self.bounds)
         if decision is not None and not self.corrects:
             self._pending.append(self._decide_as(decision))
             decision = None

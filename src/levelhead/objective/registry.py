@@ -21,21 +21,23 @@ _BOUNDS = {
 }
 
 
-def registry(package: str, base: type[V], entries: Sequence[str]) -> Mapping[str, type[V]]:
+def registry(package: str, base: type[V], entries: Sequence[str | type[V]]) -> Mapping[str, type[V]]:
     """Return the variants of a package by name, in this order.
 
     Args:
-        package: Where their modules lie.
+        package: Where they are.
         base: What each of them derives from.
-        entries: ``module:Class`` of each: the one line that registers it.
+        entries: Each one's class, or ``module:Class`` within the package: the one line that registers it.
 
     Raises:
         TypeError: A class is none of the base's, or has no name, or that of another.
     """
     variants: dict[str, type[V]] = {}
     for entry in entries:
-        module, _, attribute = entry.partition(":")
-        variant = getattr(import_module(f"{package}.{module}"), attribute)
+        variant: Any = entry
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            variant = getattr(import_module(f"{package}.{module}"), attribute)
         name = getattr(variant, "name", "")
         if not (isinstance(variant, type) and issubclass(variant, base) and name) or name in variants:
             raise TypeError(f"{package}: {entry} is no {base.__name__} with a name of its own")

@@ -21,7 +21,7 @@ from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Turn
 from levelhead.rollout.draws import derive
-from levelhead.rollout.generators.base import Capabilities, Completion, Generator, Request
+from levelhead.rollout.generators.base import Completion, Generator, Request
 from levelhead.rollout.generators.make import make_local
 from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.tasks.grader import Grader
@@ -44,61 +44,31 @@ SAMPLED = 32
 """Tokens of a completion, at most."""
 
 
-class Witness:
-    """A generator that passes requests on and remembers what was sampled, to compare with what arrives elsewhere.
+@contextlib.contextmanager
+def recorded(generator: Generator) -> Iterator[list[tuple[Request, Turn]]]:
+    """Note what a generator samples inside, to compare it with what arrives elsewhere."""
+    sampled: list[tuple[Request, Turn]] = []
+    generate = generator.generate
 
-    Args:
-        generator: Samples.
-    """
-
-    def __init__(self, generator: Generator) -> None:
-        self._generator = generator
-        self._sampled: list[tuple[Request, Turn]] = []
-
-    @property
-    def version(self) -> int:
-        """Version of the generator within."""
-        return self._generator.version
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Those of the generator within."""
-        return self._generator.capabilities
-
-    @property
-    def turns(self) -> list[tuple[Prompt, list[Turn]]]:
-        """What was sampled, prompt by prompt, in the order of the requests."""
-        groups: dict[tuple[str, str], tuple[Prompt, list[Turn]]] = {}
-        for request, turn in sorted(self._sampled, key=lambda row: row[0].place):
-            prompt = request.prompt
-            groups.setdefault((prompt.task, prompt.id), (prompt, []))[1].append(turn)
-        return list(groups.values())
-
-    async def generate(self, request: Request) -> Completion:
-        """Sample, and remember what was sampled."""
-        completion = await self._generator.generate(request)
-        self._sampled.append((request, completion.turn))
+    async def noted(request: Request) -> Completion:
+        completion = await generate(request)
+        sampled.append((request, completion.turn))
         return completion
 
-    def expect(self, count: int) -> None:
-        """Pass the number of coming requests on."""
-        self._generator.expect(count)
+    vars(generator)["generate"] = noted
+    try:
+        yield sampled
+    finally:
+        del vars(generator)["generate"]
 
-    def leave(self) -> None:
-        """Pass on that a request will not come."""
-        self._generator.leave()
 
-    async def sync_weights(self) -> None:
-        """Pass the sync on."""
-        await self._generator.sync_weights()
-
-    async def rest(self) -> None:
-        """Pass the wait on."""
-        await self._generator.rest()
-
-    async def close(self) -> None:
-        """Close the generator within."""
-        await self._generator.close()
+def by_prompt(sampled: Sequence[tuple[Request, Turn]]) -> list[tuple[Prompt, list[Turn]]]:
+    """Return what was sampled prompt by prompt, in the order of the requests."""
+    groups: dict[tuple[str, str], tuple[Prompt, list[Turn]]] = {}
+    for request, turn in sorted(sampled, key=lambda row: row[0].place):
+        prompt = request.prompt
+        groups.setdefault((prompt.task, prompt.id), (prompt, []))[1].append(turn)
+    return list(groups.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +80,12 @@ class Sampled:
         turns: What the sampler generated, by its own account, prompt by prompt.
         error: What a reward function did.
         cost: Seconds by part.
-        k: Rollouts per group.
     """
 
     groups: Sequence[Group]
     turns: Sequence[tuple[Prompt, list[Turn]]]
     error: RewardError | None
     cost: Collected
-    k: int
 
 
 class PreflightContext:
@@ -138,7 +106,7 @@ class PreflightContext:
         self.unscorable: set[str] = set()
         """Tasks whose rewards fail on answers of known worth: other checks leave their scores alone."""
         self.verdicts: dict[str, list[Any]] = {}
-        """What judges made of answers of known worth, by task (:mod:`levelhead.preflight.judging`)."""
+        """What judges made of answers of known worth, by task (:mod:`levelhead.preflight.checks.judges`)."""
         self.collector().at_step(0, self.recipe.grpo.steps if self.recipe.grpo is not None else 0)
 
     @property
@@ -183,16 +151,17 @@ class PreflightContext:
         groups = sum(map(len, chosen))
         k = 1 if self.grpo is None else min(self.grpo.group_size, max(2, ROLLOUTS // max(groups, 1)))
         prompts = [replace(prompt, token_ids=()) for rows in chosen for prompt in rows]
-        witness = Witness(self.generator)
-        try:
-            cost = self.collector(witness).run(prompts, k, self.controls, derive(self.seed, "draw"))
-        except RewardError as error:
-            unscored = [
-                Group(prompt, tuple(Rollout(prompt.id, (turn,), None, 0, ("",)) for turn in turns))
-                for prompt, turns in witness.turns
-            ]
-            return Sampled(unscored, witness.turns, error, Collected(unscored), k)
-        return Sampled(cost.groups, witness.turns, None, cost, k)
+        seed = derive(self.seed, "draw")
+        with recorded(self.generator) as turns:
+            try:
+                cost = self.collector().run(prompts, k, self.controls, seed)
+            except RewardError as error:
+                unscored = [
+                    Group(prompt, tuple(Rollout(prompt.id, (turn,), None, 0, ("",)) for turn in rollouts))
+                    for prompt, rollouts in by_prompt(turns)
+                ]
+                return Sampled(unscored, by_prompt(turns), error, Collected(unscored))
+        return Sampled(cost.groups, by_prompt(turns), None, cost)
 
     @cached_property
     def passes(self) -> SharedPasses:
@@ -209,9 +178,9 @@ class PreflightContext:
         """All turns sampled, as they arrive at the trainer."""
         return [turn for rollout in self.rollouts for turn in rollout.turns]
 
-    def collector(self, generator: Generator | None = None) -> Collector:
-        """Return the collector of a run, around a generator."""
-        return Collector(self.setup.tasks, self.codec, generator or self.generator, self.loop)
+    def collector(self) -> Collector:
+        """Return the collector of a run."""
+        return Collector(self.setup.tasks, self.codec, self.generator, self.loop)
 
     @property
     def scorable(self) -> dict[str, Task]:
@@ -223,10 +192,6 @@ class PreflightContext:
         """The tasks whose answers judges grade, with these."""
         single = [task for task in self.setup.tasks.values() if isinstance(task, SingleTurnTask)]
         return [(task, task.grader) for task in single if task.grader is not None]
-
-    def is_single(self, task: Task) -> bool:
-        """Whether a task's rollouts are one answer each."""
-        return isinstance(task, SingleTurnTask)
 
     def demonstrations(self, prompts: Sequence[Prompt]) -> list[TokenSequence]:
         """Return what the supervised stage would train on; nothing for prompts without a perfect answer.

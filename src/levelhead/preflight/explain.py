@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
+from levelhead.preflight.check import Broken
 from levelhead.preflight.checks import CHECKS
-from levelhead.preflight.checks.broken import Broken
 
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language

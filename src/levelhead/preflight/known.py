@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from levelhead.preflight.context import PreflightContext
 from levelhead.records import Prompt, Score
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, EpisodeLostError, SingleTurnTask, Task
+
+if TYPE_CHECKING:
+    from levelhead.preflight.context import PreflightContext
 
 PROMPTS = 16
 """Training prompts of a task whose answers are scored."""
@@ -56,6 +59,13 @@ def known_answers(context: PreflightContext, name: str) -> KnownAnswers | None:
         answers.append(Answer(prompt, text, collector.completion_ids(prompt, text)))
         kinds.append(kind)
     return KnownAnswers(rules, answers, kinds) if answers else None
+
+
+def tasks_known(context: PreflightContext) -> Iterator[tuple[str, KnownAnswers, list[Score | None]]]:
+    """Yield the tasks that score answers by rules, with answers of known worth and their scores."""
+    for name in context.scorable:
+        if (probes := known_answers(context, name)) is not None:
+            yield name, probes, scores_of(context, probes, probes.answers)
 
 
 def scores_of(context: PreflightContext, probes: KnownAnswers, answers: Sequence[Answer]) -> list[Score | None]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from levelhead.preflight.chance import LEVEL, matches_p, spread_p
+from levelhead.preflight.check import LEVEL
 from levelhead.preflight.context import PreflightContext
 from levelhead.records import Prompt
 from levelhead.rollout.draws import generator
@@ -150,6 +150,25 @@ def judge(fit_nn: Floats, rows: Rows, seed: int, level: float) -> Pairing:
 def level_of(context: PreflightContext) -> float:
     """p-value below which another pairing of one task is no accident; all tasks share it."""
     return LEVEL / len(context.setup.tasks)
+
+
+def matches_p(matches: int) -> float:
+    """Return a bound on the chance that so many of n things meet their partner in a random pairing: 1 / matches!.
+
+    The expected number of k-sets that all meet their partner is at most C(n, k) (n - k)! / n! = 1 / k!, whatever the
+    partners are, and no fewer k-sets meet than one where k do.
+    """
+    return 1.0 / math.factorial(min(matches, 150))
+
+
+def spread_p(different: int, throws: int, n: int) -> float:
+    """Return the chance that throws into n boxes hit at least ``different`` boxes, every box being as likely."""
+    chance = [1.0] + [0.0] * n
+    for _ in range(throws):
+        chance = [
+            (chance[k] * k / n if k else 0.0) + (chance[k - 1] * (n - k + 1) / n if k else 0.0) for k in range(n + 1)
+        ]
+    return min(1.0, math.fsum(chance[different:]))
 
 
 def _unique(row: Floats) -> bool:

@@ -20,7 +20,8 @@ from levelhead.errors import InputError
 from levelhead.objective.numerics import local
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
-from levelhead.preflight.trial import Listener, Trial, clean, contrasted, grpo_trial, sft_trial, uneven
+from levelhead.preflight.listening import Listener
+from levelhead.preflight.trial import Trial, clean, contrasted, grpo_trial, sft_trial, uneven
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import ChatOptions, Group, Message, Rollout, Score, Turn
 from levelhead.tasks.base import SingleTurnTask

@@ -7,10 +7,26 @@ taken to be as long as they may become: the longest prompt, and completions that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+
+from levelhead.errors import InputError
+from levelhead.policy.device import resolve_device, resolve_dtype
+from levelhead.policy.footprint import Footprints
+from levelhead.policy.load import load_codec
+from levelhead.recipe import Recipe
+from levelhead.recipe.model import Model
+from levelhead.text.codec import Codec
+from levelhead.training.prepare import make_tasks
 
 CLOSE = 0.9
 """Share of the memory from which on a plan is called tight: it is held to be right to a tenth."""
@@ -133,3 +149,162 @@ class Plan:
             "parts": [{"name": p.name, "bytes": p.size, "phases": list(p.phases), "note": p.note} for p in self.parts],
             "activations": self.activations,
         }
+
+
+PREFLIGHT = "preflight"
+"""The phase in which the first process holds whole weights, where servers draw."""
+_MICRO_BATCH = ("activations", "logits")
+"""Parts of a micro-batch, which the preflight makes as well."""
+
+
+def divisor(recipe: Recipe, processes: int) -> int:
+    """Return by how much a run of so many processes divides its weights."""
+    return processes if recipe.distributed.shard == "full" else 1
+
+
+def share(size: int, processes: int) -> int:
+    """Return how much of something one process has at most where they divide it: bytes, groups, prompts."""
+    return -(-size // processes)
+
+
+def divided_parts(
+    recipe: Recipe, footprints: Footprints, parts: Sequence[Part], trains: Sequence[str], weights: int
+) -> list[Part]:
+    """Return parts with what is whole nevertheless: the layers at work, what draws, and what the first process checks.
+
+    Args:
+        recipe: With ``shard: full`` and several processes.
+        footprints: Of its model.
+        parts: Those of the run so far.
+        trains: Phases in which there is a backward pass.
+        weights: Bytes of all weights.
+    """
+    phases = tuple(dict.fromkeys(phase for part in parts for phase in part.phases))
+    local = recipe.generator.kind == "local"
+    whole = [Part("layers at work", at_work(footprints), tuple(trains), "gathered for a pass, and their gradients")]
+    if local:
+        whole.append(Part("weights (to draw)", weights, phases, "whole in every process; servers would spare it"))
+    elif recipe.check:
+        trained = _bytes(footprints.policy.parameters)
+        reference = next((weights for part in parts if part.name == "reference" and not footprints.policy.lora), 0)
+        note = "whole weights, a gradient and a copy, in the first process alone (check: false spares it)"
+        whole.append(Part("preflight", weights + 2 * trained + reference, (PREFLIGHT,), note))
+        parts = [
+            replace(part, phases=(*part.phases, PREFLIGHT)) if part.name in _MICRO_BATCH else part for part in parts
+        ]
+    return [*parts, *whole]
+
+
+def at_work(footprints: Footprints) -> int:
+    """Return the bytes of whole weights and gradients that a pass over divided weights holds at once, at most.
+
+    Embeddings, final norm and head are whole from the beginning of a pass to its end.  Of the decoder's layers one
+    computes while the next is gathered, through a buffer of its size; behind it a gradient is added up over the
+    processes, through another.
+    """
+    base = footprints.policy.base
+    decoder = base.get_decoder()
+    layers: Iterable[nn.Module] = getattr(decoder, "layers", getattr(decoder, "h", ()))
+    inner = [list(layer.parameters()) for layer in layers]
+    ids = {id(parameter) for parameters in inner for parameter in parameters}
+    outer = [parameter for parameter in base.parameters() if id(parameter) not in ids]
+    layer = max((_bytes(parameters) for parameters in inner), default=0)
+    gradient = max((_bytes(p for p in parameters if p.requires_grad) for parameters in inner), default=0)
+    rest, rest_gradient = _bytes(outer), _bytes(p for p in outer if p.requires_grad)
+    return rest + max(3 * layer + 2 * gradient + rest_gradient, 2 * rest_gradient)
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def capacity(device: torch.device) -> int | None:
+    """Return the bytes a device can give, what is used already included; ``None`` where nobody says."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    limits = []
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        text = Path(path).read_text(encoding="utf-8").strip() if Path(path).is_file() else "max"
+        limits += [int(text)] if text.isdigit() else []
+    try:
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # Windows has no such call
+        return min(limits, default=None)
+    return min(limits)
+
+
+ASSUMED_PROMPT = 1024
+"""Tokens of the longest prompt where the tasks cannot say."""
+
+LOOKED_AT = 256
+"""Prompts of a task whose length is looked at."""
+
+BYTES_A_TOKEN = 3
+"""Of text, where there is no tokenizer to count with: few enough to err on the side of more tokens."""
+
+_UNITS = {"": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30, "t": 10**12, "ti": 2**40}
+
+
+def read_size(text: str) -> int:
+    """Return the bytes that a size such as ``80GB`` or ``79.6GiB`` names.
+
+    Raises:
+        InputError: It names none.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)b", text.strip(), re.IGNORECASE)
+    size = int(float(match[1]) * _UNITS[match[2].lower()]) if match else 0
+    if not size:
+        raise InputError(f"--gpu: {text!r} is no size of memory; write 80GB or 79.6GiB")
+    return size
+
+
+def target_of(section: Model, gpu: str | None = None) -> Target:
+    """Return what a recipe is planned for: a GPU of some size, or the device of this machine.
+
+    Raises:
+        InputError: The size cannot be read, or ``model.device`` is not there.
+    """
+    if gpu is not None:
+        compute = torch.bfloat16 if section.dtype == "auto" else resolve_dtype(section.dtype, torch.device("cpu"))
+        return Target("cuda", compute, read_size(gpu), f"a GPU of {gpu}")
+    device = resolve_device(section.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "this machine"
+    return Target(device.type, resolve_dtype(section.dtype, device, whole=section.lora is None), capacity(device), name)
+
+
+def longest_prompt(recipe: Recipe, given: int | None = None) -> Prompts:
+    """Return how long the longest prompt is taken to be, and how that is known.
+
+    Tasks that must be played, and those whose data are not there, are taken to fill :data:`ASSUMED_PROMPT` tokens.
+
+    Args:
+        recipe: With tasks and tokenizer.
+        given: What the caller says.
+    """
+    if given is not None:
+        return Prompts(given, "as given")
+    try:
+        tasks = list(make_tasks(recipe).values())
+    except (InputError, ImportError) as error:
+        return Prompts(ASSUMED_PROMPT, f"assumed, for {str(error).splitlines()[0]}")
+    if any(task.concurrency is not None for task in tasks):
+        return Prompts(ASSUMED_PROMPT, "assumed, for episodes of several turns; --prompt-tokens says it better")
+    codec = _codec(recipe.model)
+    shown = [prompt for task in tasks for prompt in itertools.islice(task.prompts("train", recipe.seed), LOOKED_AT)]
+    if codec is not None:
+        return Prompts(
+            max(len(codec.render(p.messages, p.chat)) for p in shown), f"the longest of {len(shown)} prompts"
+        )
+    text = max(sum(len(str(m.get("content", "")).encode()) for m in prompt.messages) for prompt in shown)
+    source = f"the longest of {len(shown)} prompts, at {BYTES_A_TOKEN} bytes a token for want of a tokenizer"
+    return Prompts(math.ceil(text / BYTES_A_TOKEN), source)
+
+
+def _codec(section: Model) -> Codec | None:
+    """The recipe's codec; ``None`` where its tokenizer is not there, or not trained yet."""
+    if section.preset == "tiny":
+        return None
+    try:
+        return load_codec(section)
+    except InputError:
+        return None

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from levelhead.preflight.divided import PREFLIGHT
-from levelhead.preflight.plan import Plan
+from levelhead.errors import InputError
+from levelhead.preflight.plan import PREFLIGHT, Plan, longest_prompt, target_of
 from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe
 
@@ -136,3 +136,27 @@ def _largest(planner: Planner, recipe: Recipe, key: str, value: int, least: int)
     room = planner.target.room or 0
     bound = room if lowest <= room else int(lowest / WORTHWHILE)
     yield {key: powers[bisect.bisect_left(powers, True, key=lambda power: total(power) <= bound)]}
+
+
+def make_plan(
+    recipe: Recipe, gpu: str | None = None, prompt_tokens: int | None = None, processes: int = 1
+) -> tuple[Plan, Change | None]:
+    """Plan a recipe's memory from its model's config, and look for the first setting to change where it does not fit.
+
+    Args:
+        recipe: What is planned.
+        gpu: Memory of the GPU, as ``80GB``; this machine's device unless given.
+        prompt_tokens: Length of the longest prompt, where the caller knows better than the tasks.
+        processes: That will train; the plan is that of one of them, with a device of its own.
+
+    Raises:
+        InputError: The size cannot be read, or the model's config cannot be had.
+    """
+    target = target_of(recipe.model, gpu)
+    planner = Planner(target, longest_prompt(recipe, prompt_tokens), processes)
+    try:
+        plan = planner.plan(recipe, compare=True)
+    except InputError as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{reason}; a plan needs a folder with its config.json alone") from None
+    return plan, first_change(planner, recipe, plan)

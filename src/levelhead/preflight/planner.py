@@ -14,8 +14,7 @@ from levelhead.policy.allocation import Layout
 from levelhead.policy.footprint import Footprints, kv_bytes
 from levelhead.policy.head import block_shape
 from levelhead.policy.policy import Policy
-from levelhead.preflight.divided import PREFLIGHT, divided_parts, divisor, share
-from levelhead.preflight.plan import Part, Plan, Prompts, Target
+from levelhead.preflight.plan import PREFLIGHT, Part, Plan, Prompts, Target, divided_parts, divisor, share
 from levelhead.recipe import Recipe
 from levelhead.recipe.generator import Vllm
 from levelhead.recipe.model import Model

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from levelhead.diagnosis.findings import Language
-    from levelhead.preflight.result import Outcome, Report
+    from levelhead.preflight.check import Outcome, Report
 
 _WORDS = {
     "pass": ("pass", "通过"),

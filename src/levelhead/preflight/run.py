@@ -1,20 +1,21 @@
-"""All checks, one after another, cheapest first, on one context."""
+"""All checks, one after another, cheapest first, on one context; and a run up to its first forward pass."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from levelhead.errors import InputError, RewardError
-from levelhead.preflight.check import NEEDS, Check, Need
+from levelhead.preflight.check import NEEDS, Broken, Check, Need, Outcome, Report
 from levelhead.preflight.checks import CHECKS
-from levelhead.preflight.checks.broken import Broken
 from levelhead.preflight.context import PreflightContext, untouched
-from levelhead.preflight.result import Outcome, Report
-from levelhead.training.prepare import Setup
+from levelhead.recipe import Recipe
+from levelhead.tasks.presence import require_files
+from levelhead.training.prepare import Setup, describe, prepare
 from levelhead.training.ranks import Ranks
+from levelhead.training.stream import PromptStream
 
 Tell = Callable[[Outcome], None]
 """Called with each outcome as it is made."""
@@ -127,3 +128,53 @@ def _outcomes(check: Check, context: PreflightContext) -> list[Outcome]:
     except (InputError, RewardError, RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
         outcomes.append(Broken.of(check, error))
     return outcomes
+
+
+def dry_run(recipe: Recipe) -> dict[str, Any]:
+    """Do everything up to the first forward pass: data, tokenizer, the model's shape without its weights, one batch.
+
+    Returns:
+        By name: parameters, prompts, tokens of the first batch; ``checks`` holds the warnings and failures of those
+        preflight checks that need no weights.
+    """
+    require_files(recipe)
+    start = time.perf_counter()
+    setup = prepare(recipe, load="shape")
+    facts = describe(setup)
+    stream = PromptStream(list(setup.tasks.values()), [setup.weights[name] for name in setup.tasks], recipe.seed)
+    n = recipe.grpo.batch_size // recipe.grpo.group_size if recipe.grpo else recipe.sft.batch_size if recipe.sft else 1
+    lengths = [len(setup.policy.codec.render(prompt.messages, prompt.chat)) for prompt in stream.take(n)]
+    checks = preflight(setup, needs=["data"]).checks
+    return facts | {
+        "checks": [f"{c.status} {c.name}: {c.message}" for c in checks if c.status != "pass"],
+        "first_batch_prompts": n,
+        "first_batch_prompt_tokens": {"min": min(lengths), "max": max(lengths), "sum": sum(lengths)},
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def dry_run_text(facts: Mapping[str, Any], language: str = "en") -> str:
+    """Return what :func:`dry_run` found in sentences, in English or Chinese."""
+    tokens = facts["first_batch_prompt_tokens"]
+    names = {**facts, "tasks": ", ".join(facts["tasks"]), **tokens}
+    lines = [text.format(**names) for text in _DRY_RUN[language]]
+    lines += [f"{name}: {counts}" for name, counts in facts.get("overlong", {}).items()]
+    return "\n".join([*lines, *facts["checks"]])
+
+
+_DRY_RUN = {
+    "en": (
+        "{parameters:,} parameters, {trained_parameters:,} of them trained, computed in {compute_dtype}",
+        "context of {context:,} tokens, vocabulary of {vocabulary:,}",
+        "tasks: {tasks}",
+        "first batch: {first_batch_prompts:,} prompts of {min:,} to {max:,} tokens, {sum:,} together",
+        "no weights were loaded; {seconds} s",
+    ),
+    "zh": (
+        "{parameters:,} 个参数，训练其中 {trained_parameters:,} 个，计算类型 {compute_dtype}",
+        "上下文 {context:,} 个词元，词表 {vocabulary:,}",
+        "任务：{tasks}",
+        "第一批：{first_batch_prompts:,} 条提示词，每条 {min:,} 到 {max:,} 个词元，共 {sum:,} 个",
+        "没有加载权重；用时 {seconds} 秒",
+    ),
+}

@@ -9,16 +9,165 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from pydantic import Field, model_validator
 from pydantic.fields import FieldInfo
 
+from levelhead.errors import InputError
 from levelhead.objective import losses
+from levelhead.objective.advantages import ADVANTAGES, Estimator
 from levelhead.objective.aggregation import AGGREGATORS, Aggregator
-from levelhead.objective.controllers import Controller, Fixed
+from levelhead.objective.controllers import CONTROLLERS, Controller, Fixed
 from levelhead.objective.registry import owners
-from levelhead.recipe.advantage import Advantage, AnyAdvantage
-from levelhead.recipe.controllers import FIXED, EntropyController, KlController
+from levelhead.objective.shaping import SHAPERS, RewardShaping, Shaper, ZScore
+from levelhead.objective.task_weights import TASK_WEIGHTS, TaskWeights
 from levelhead.recipe.variants import CustomVariant, Kinded, as_sections, one_of
 from levelhead.section import Section
 
-__all__ = ["Advantage", "AnyAdvantage", "AnyLoss", "AnyMerge", "Audit", "Entropy", "Kl", "Loss", "Merge"]
+
+class CustomController(CustomVariant):
+    """A controller of your own: a class that derives from ``levelhead.objective.controllers.Controller``."""
+
+
+_CONTROLLERS = as_sections(CONTROLLERS, default="fixed")
+FIXED: Any = _CONTROLLERS["fixed"](kind="fixed")
+"""The section of a coefficient that never moves."""
+
+
+def _of(term: str) -> Any:
+    names = [name for name, variant in CONTROLLERS.items() if term in variant.controls]
+    return one_of([_CONTROLLERS[name] for name in names], CustomController)
+
+
+if TYPE_CHECKING:
+    KlController = Controller | CustomController
+    EntropyController = Controller | CustomController
+else:
+    KlController = _of("kl")
+    EntropyController = _of("entropy")
+
+
+def make_controller(section: Controller | CustomController, term: str, key: str) -> Controller:
+    """Return the controller that a section asks for; a class of the user's own is loaded.
+
+    Args:
+        section: As a recipe holds it.
+        term: ``kl`` or ``entropy``.
+        key: Of the section.
+
+    Raises:
+        InputError: There is no such class, a setting does not fit it, or it moves the coefficient of another term.
+    """
+    if not isinstance(section, CustomController):
+        return section
+    controller = section.load(Controller, key)
+    if term not in controller.controls:
+        terms = " and ".join(sorted(controller.controls)) or "nothing"
+        raise InputError(f"{section.path}: moves the coefficient of {terms}, not of {term} ({key}.path)")
+    return controller
+
+
+class CustomShaper(CustomVariant):
+    """A shaper of your own: a class that derives from ``levelhead.objective.shaping.Shaper``."""
+
+
+if TYPE_CHECKING:
+    AnyShaper = Shaper | CustomShaper
+else:
+    AnyShaper = one_of(as_sections(SHAPERS).values(), CustomShaper)
+
+
+class Shaping(Section):
+    """What is done to a task's rewards before they become advantages, in this order; by default nothing."""
+
+    length: AnyShaper | None = None
+    """Added to the reward: a length penalty.  ``custom`` may change rewards in any other way."""
+    zscore: ZScore | None = None
+    """Running normalisation."""
+    scale: float = Field(1.0, gt=0, le=1e6)
+    """Factor."""
+    clip: tuple[float, float] | None = None
+    """Lowest and highest reward."""
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Self:
+        if self.clip is not None and not self.clip[0] < self.clip[1]:
+            raise ValueError(f"clip must be a lower and a higher bound, got {list(self.clip)}")
+        return self
+
+    def make(self, budget: int, key: str) -> RewardShaping:
+        """Return the shaping that is asked for; a class of the user's own is loaded.
+
+        Args:
+            budget: Most tokens of a completion.
+            key: Of this section.
+
+        Raises:
+            InputError: There is no such class, or a setting does not fit it.
+            ValueError: Settings do not fit the budget.
+        """
+        length = self.length.load(Shaper, f"{key}.length") if isinstance(self.length, CustomShaper) else self.length
+        return RewardShaping(length and length.with_budget(budget), self.zscore, self.scale, self.clip)
+
+
+class AdvantageSection(Kinded):
+    """What every advantage estimator shares in a recipe."""
+
+    FIRST = (
+        *("kind", "path", "settings", "ddof", "eps", "clip"),
+        *("statistics", "weights", "batch_norm", "k", "mix", "feature_weights"),
+    )
+
+    ddof: int = Field(1, ge=0, le=1)
+    """Degrees of freedom of the standard deviation: 1 sample (TRL), 0 population."""
+    eps: float = Field(1e-4, ge=0, le=1e3)
+    """Added to the standard deviation."""
+    clip: float | None = Field(None, gt=0, le=1e6)
+    """Bound on the absolute advantage."""
+
+    def make(self) -> Estimator:
+        """Return the estimator that is asked for, with its settings: the section itself."""
+        return cast("Estimator", self)
+
+
+class CustomAdvantage(CustomVariant, AdvantageSection):
+    """An estimator of your own: a class that derives from ``levelhead.objective.advantages.Estimator``."""
+
+    kind: Literal["custom"]
+    """``custom``."""
+
+    def make(self) -> Estimator:
+        """Return the user's estimator; raises ``InputError`` where there is none, or its settings do not fit."""
+        return self.load(Estimator, "grpo.advantage", {"ddof": self.ddof, "eps": self.eps})
+
+
+_ESTIMATORS = as_sections(ADVANTAGES, "grpo", AdvantageSection)
+Advantage: Any = _ESTIMATORS["grpo"]
+"""The section of ``kind: grpo``, which is the default."""
+
+if TYPE_CHECKING:
+    AnyAdvantage = AdvantageSection | CustomAdvantage
+else:
+    AnyAdvantage = one_of(_ESTIMATORS.values(), CustomAdvantage, "grpo")
+
+
+class CustomTaskWeights(CustomVariant):
+    """A rule of your own: a class that derives from ``levelhead.objective.task_weights.TaskWeights``."""
+
+
+_RULES = as_sections(TASK_WEIGHTS, default="fixed")
+FIXED_WEIGHTS: Any = _RULES["fixed"](kind="fixed")
+"""The section of weights that never move."""
+
+if TYPE_CHECKING:
+    AnyTaskWeights = TaskWeights | CustomTaskWeights
+else:
+    AnyTaskWeights = one_of(list(_RULES.values()), CustomTaskWeights)
+
+
+def make_task_weights(section: TaskWeights | CustomTaskWeights) -> TaskWeights:
+    """Return the rule that a section asks for; a class of the user's own is loaded.
+
+    Raises:
+        InputError: There is no such class, or a setting does not fit it.
+    """
+    return section.load(TaskWeights, "grpo.task_weights") if isinstance(section, CustomTaskWeights) else section
 
 
 class LossSection(Kinded):

@@ -11,8 +11,8 @@ from levelhead.objective.task_weights import TaskWeights
 from levelhead.recipe.generator import AnyGenerator, Local, Vllm
 from levelhead.recipe.guard import Guard
 from levelhead.recipe.model import Model
+from levelhead.recipe.objective import Shaping
 from levelhead.recipe.sampling import Sampling
-from levelhead.recipe.shaping import Shaping
 from levelhead.recipe.tasks import TaskRecipe
 from levelhead.recipe.training import Best, Checkpoint, Distributed, Evaluation, Grpo, Logging, Sft
 from levelhead.recipe.variants import CUSTOM

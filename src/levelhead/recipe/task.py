@@ -6,9 +6,8 @@ from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from levelhead.recipe.controllers import KlController
 from levelhead.recipe.judge import Judge, Judges
-from levelhead.recipe.shaping import Shaping
+from levelhead.recipe.objective import KlController, Shaping
 from levelhead.section import Section
 
 

@@ -17,8 +17,7 @@ from levelhead.recipe import parse
 from levelhead.recipe.shipped import refuse_existing, write_new
 from levelhead.recipe.tasks import Function
 from levelhead.scaffold.columns import Kind, answer_column, example_of, likely_kind, prompt_column
-from levelhead.scaffold.fit import Fit, fit
-from levelhead.scaffold.model import PRESETS, TEMPLATE, ModelFacts, look_at
+from levelhead.scaffold.model import PRESETS, TEMPLATE, Fit, ModelFacts, fit, look_at
 from levelhead.scaffold.rewards import NAMES, SYSTEM, reward_file, test_file
 from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.sources import load_table

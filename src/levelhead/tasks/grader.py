@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from levelhead.metrics import held_out
-from levelhead.records import Event, Prompt, Rollout, Score
+from levelhead.records import Event, Message, Prompt, Rollout, Score
 from levelhead.tasks.metering import JudgeUse
 
 
@@ -20,11 +20,13 @@ class Answer:
         prompt: What was asked.
         text: The completion, decoded, without its stop token.
         token_ids: The completion as it was drawn.
+        turns: Messages of the turns before it: calls of tools, and their results.
     """
 
     prompt: Prompt
     text: str
     token_ids: tuple[int, ...] = ()
+    turns: tuple[Message, ...] = ()
 
 
 GRADE = "judge"

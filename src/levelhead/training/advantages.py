@@ -17,7 +17,7 @@ from levelhead.objective import advantages
 from levelhead.objective.advantages import Advantages, Estimator, RewardBatch
 from levelhead.objective.shaping import RewardShaping
 from levelhead.objective.terms import as_reward
-from levelhead.recipe.shaping import Shaping
+from levelhead.recipe.objective import Shaping
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout
 from levelhead.tasks.base import SingleTurnTask, Task

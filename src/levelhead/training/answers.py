@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from levelhead import metrics as metric
-from levelhead.diagnosis.answers import Likeness, alike, metrics, over_forms
+from levelhead.diagnosis.sameness import Likeness, alike, metrics, over_forms
 from levelhead.records import Group, Prompt, Rollout
 from levelhead.tasks.base import Task
 from levelhead.training.balance import stratum_of
@@ -17,7 +17,7 @@ SOLVED_AT = 0.5
 
 
 def answer_metrics(tasks: Mapping[str, Task], groups: Sequence[Group]) -> dict[str, float]:
-    """Return ``answers/...`` of every task (see :mod:`levelhead.diagnosis.answers`).
+    """Return ``answers/...`` of every task (see :mod:`levelhead.diagnosis.sameness`).
 
     Answers count by what they mean to the task (:meth:`Task.canonical`); groups of the same prompt are one, and prompts
     are compared with those of the same form (:meth:`Task.form`).  A task of

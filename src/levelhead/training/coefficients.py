@@ -10,7 +10,7 @@ from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.objective.controllers import Controller, ControllerState
 from levelhead.objective.task_weights import FixedWeights, TaskFacts, TaskWeights, WeightsState
-from levelhead.recipe.controllers import KlController, make_controller
+from levelhead.recipe.objective import KlController, make_controller
 from levelhead.recipe.training import Grpo
 from levelhead.records import CoefficientOverrides
 from levelhead.tasks.base import Task

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
-from levelhead.recipe.curriculum import Learnability
+from levelhead.recipe.training import Learnability
 from levelhead.records import Group, Prompt
 from levelhead.rollout.draws import derive, generator
 from levelhead.tasks.base import Task

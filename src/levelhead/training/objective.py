@@ -13,8 +13,7 @@ from levelhead.objective.terms import Term
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import LOGITS, tolerance
-from levelhead.recipe.controllers import KlController
-from levelhead.recipe.task_weights import make_task_weights
+from levelhead.recipe.objective import KlController, make_task_weights
 from levelhead.recipe.training import Grpo
 from levelhead.tasks.base import Task
 from levelhead.training.batch import Sample

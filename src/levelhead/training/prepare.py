@@ -23,8 +23,8 @@ from levelhead.policy.load import Load, load_checkpoint, load_policy
 from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.model import Model
+from levelhead.recipe.objective import make_task_weights
 from levelhead.recipe.task import TaskSection
-from levelhead.recipe.task_weights import make_task_weights
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event
 from levelhead.tasks.base import Task

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from levelhead.message import Message
 from levelhead.objective.terms import Term
-from levelhead.recipe.curriculum import ByWeight
-from levelhead.recipe.training import Grpo, Sft
+from levelhead.recipe.training import ByWeight, Grpo, Sft
 from levelhead.records import Event, StepRecord
 from levelhead.tasks.base import Task
 from levelhead.training.collected import Collected

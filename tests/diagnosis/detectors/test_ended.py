@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import watch_scenarios as scenarios
-from levelhead.doctor.follow import follow
+from levelhead.doctor.live import follow
 from levelhead.doctor.render import text
 from levelhead.doctor.report import Report, examine
 from levelhead.errors import InputError

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from levelhead.diagnosis.ranking import diagnose
-from levelhead.diagnosis.unfaulted import VERDICTS
+from levelhead.diagnosis.ranking import VERDICTS, diagnose
 from levelhead.doctor.readers import Row, Unread, formats, make_reader, recognise
 from levelhead.doctor.readers.collect import Collector
 from levelhead.doctor.readers.lines import MAX_LINE

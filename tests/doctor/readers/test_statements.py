@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from levelhead.doctor.readers.statements import Statements
+from levelhead.doctor.readers.prose import Statements
 
 
 def named(line: str) -> set[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from levelhead.doctor.readers.keys import KeyMap
-from levelhead.doctor.readers.words import by_words
+from levelhead.doctor.readers.keys import KeyMap, by_words
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.doctor.readers.keys import KeyMap
+from levelhead.doctor.readers.keys import KeyMap, in_english
 from levelhead.doctor.readers.sources import read
 from levelhead.doctor.readers.values import NotANumberError, end_of_span, parse_number
-from levelhead.doctor.readers.words import in_english
 from levelhead.errors import InputError
 
 

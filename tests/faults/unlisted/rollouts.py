@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from faults.unlisted.registry import NEMO, OPENRLHF, PRIME, SWIFT, TRL, VERL, swapped, unlisted
-from levelhead.policy.backends.cpu.decoder import SharedDecoder
+from levelhead.policy.backends.cpu.backend import SharedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.records import Prompt, Score
 from levelhead.rollout.logits import LogitsPipeline

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from levelhead.recipe.advantage import AdvantageSection
+from levelhead.recipe.objective import AdvantageSection
 from oracle.textbook.records import Attempt, Floats, UnprovedError
 from oracle.textbook.turns import TURNWISE
 

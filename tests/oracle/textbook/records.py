@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from levelhead.recipe.controllers import KlController
-from levelhead.recipe.shaping import Shaping
+from levelhead.recipe.objective import KlController, Shaping
 from levelhead.recipe.training import Grpo
 
 Floats = NDArray[np.float64]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from levelhead.objective.shaping import GroupRelative, Overlong, PerToken, ZScore
-from levelhead.recipe.shaping import AnyShaper, Shaping
+from levelhead.recipe.objective import AnyShaper, Shaping
 from oracle.textbook.estimators import Matrix, mean
 from oracle.textbook.records import Attempt, UnprovedError
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from levelhead.policy.backends.converted import Converted, converted_bytes
-from levelhead.policy.backends.cpu.decoder import SharedDecoder
+from levelhead.policy.backends.cpu.backend import SharedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.records import Prompt
 from small_run import codec_ids, tiny_policy

@@ -11,8 +11,8 @@ from typing import Any
 from faults.known import FAULTS, inject
 from faults.known.registry import replaced
 from levelhead.preflight import preflight
+from levelhead.preflight.check import Status
 from levelhead.preflight.explain import key_of
-from levelhead.preflight.result import Status
 from levelhead.training.prepare import Setup
 from oracle.run import preflight as prove
 from preflight_setup import ROWS, closeness, setup_of

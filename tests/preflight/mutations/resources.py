@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import levelhead.preflight.checks.grpo_learning_rate
-import levelhead.preflight.checks.sft_learning_rate
-import levelhead.preflight.plan_entry
+import levelhead.preflight.checks.advice
+import levelhead.preflight.plan
 from preflight.mutations.base import Mutation, patch
 
 LORA = "model.lora.r=4"
@@ -12,9 +11,9 @@ LORA = "model.lora.r=4"
 
 def _large(check: str, what: str, *settings: str) -> Mutation:
     """Settings of a model that is large enough for published ones to apply."""
-    grpo, sft = levelhead.preflight.checks.grpo_learning_rate, levelhead.preflight.checks.sft_learning_rate
-    change = patch(grpo if "grpo" in check else sft, "LARGE", lambda _: 0)
-    return Mutation(check, what, change, settings, status="warn")
+    return Mutation(
+        check, what, patch(levelhead.preflight.checks.advice, "LARGE", lambda _: 0), settings, status="warn"
+    )
 
 
 def _told(check: str, what: str, *settings: str) -> Mutation:
@@ -25,12 +24,12 @@ MUTATIONS = (
     Mutation(
         "memory/estimate",
         "the device has no memory to speak of",
-        patch(levelhead.preflight.plan_entry, "capacity", lambda _: lambda _device: 1 << 20),
+        patch(levelhead.preflight.plan, "capacity", lambda _: lambda _device: 1 << 20),
     ),
     Mutation(
         "memory/estimate",
         "the device has just as much memory as the runtime takes",
-        patch(levelhead.preflight.plan_entry, "capacity", lambda _: lambda _device: 400 << 20),
+        patch(levelhead.preflight.plan, "capacity", lambda _: lambda _device: 400 << 20),
         status="warn",
     ),
     _large("advice/grpo-learning-rate", "a hundred times too high", "grpo.optimizer.learning_rate=1e-3"),

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from judged_preflight import Verdict, setup_with, sound
 from levelhead.preflight import preflight
-from levelhead.preflight.checks.credit_by_turn import CreditByTurn
+from levelhead.preflight.check import Outcome, Status
+from levelhead.preflight.checks.advice import CreditByTurn
 from levelhead.preflight.checks.wall import Wall
 from levelhead.preflight.context import PreflightContext
-from levelhead.preflight.result import Outcome, Status
 from levelhead.recipe.tasks import Workflow
 from levelhead.tasks.sandbox import run
 from levelhead.training.collect import Collector

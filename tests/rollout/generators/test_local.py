@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from levelhead.errors import PolicyError
-from levelhead.policy.backends.cpu.decoder import SharedDecoder
+from levelhead.policy.backends.cpu.backend import SharedDecoder
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from levelhead.errors import InputError
-from levelhead.tasks.datasets.load import load
-from levelhead.tasks.datasets.registry import NAMES
+from levelhead.tasks.datasets.load import NAMES, load
 from tasks.datasets import samples
 
 HEADER = "Question,Best Answer,Correct Answers,Incorrect Answers\n"

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelhead.tasks.datasets.base import Example, Verdict
-from levelhead.tasks.datasets.checkers.equality import Comparer, check_math, equal
-from levelhead.tasks.datasets.checkers.letters import check_letter
-from levelhead.tasks.datasets.checkers.program import check_program
-from levelhead.tasks.datasets.checkers.spans import (
+from levelhead.tasks.datasets.equality import Comparer, check_math, equal
+from levelhead.tasks.datasets.load import NAMES, dataset_named, load
+from levelhead.tasks.datasets.programs import check_program
+from levelhead.tasks.datasets.spans import (
+    check_letter,
     check_spans,
     check_words,
     drop_normalize,
@@ -26,9 +27,7 @@ from levelhead.tasks.datasets.checkers.spans import (
     hotpot_f1,
     hotpot_match,
 )
-from levelhead.tasks.datasets.checkers.stated import boxed, ends_in_box, stated
-from levelhead.tasks.datasets.load import load
-from levelhead.tasks.datasets.registry import NAMES, dataset_named
+from levelhead.tasks.stated import boxed, ends_in_box, stated
 from sandboxed import can_run
 from tasks.datasets import samples
 
@@ -134,7 +133,7 @@ DIFFERENT = [
 def test_exact_numbers_need_no_package(
     answer: str, reference: str, same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("levelhead.tasks.datasets.checkers.equality._child", lambda: None)
+    monkeypatch.setattr("levelhead.tasks.datasets.equality._child", lambda: None)
     assert equal(answer, reference) == (same, "")
 
 
@@ -181,7 +180,7 @@ def test_hostile_answers_are_different_and_nothing_more(answer: str, tmp_path: P
 @compares
 def test_an_operation_that_lets_no_python_run_is_ended_by_the_kernel() -> None:
     """A power of huge numbers is one step of C: no handler of a signal gets its turn in it."""
-    code = "from levelhead.tasks.datasets.checkers import worker\nworker._bound_processor(0.1)\n7 ** 10**9"
+    code = "from levelhead.tasks.datasets import worker\nworker._bound_processor(0.1)\n7 ** 10**9"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGXCPU
 
 

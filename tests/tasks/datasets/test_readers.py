@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from levelhead.errors import InputError
-from levelhead.tasks.datasets.load import _examples, load
-from levelhead.tasks.datasets.registry import NAMES, dataset_named, names_by_fields
+from levelhead.tasks.datasets.load import NAMES, _examples, dataset_named, load, names_by_fields
 from levelhead.tasks.files import Row
 from tasks.datasets import samples
 

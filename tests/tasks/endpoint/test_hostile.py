@@ -18,8 +18,7 @@ from hostile_server import Behaviour, Connection, HostileServer, completion, ser
 from levelhead.errors import InputError
 from levelhead.recipe.judge import Judge
 from levelhead.tasks.endpoint import ChatClient, EndpointError, Reply, ReplyCache, all_of
-from levelhead.tasks.endpoint.errors import FailedAttemptError
-from levelhead.tasks.endpoint.exchange import BYTES_A_TOKEN, BYTES_BESIDE_TEXT, Exchange
+from levelhead.tasks.endpoint.exchange import BYTES_A_TOKEN, BYTES_BESIDE_TEXT, Exchange, FailedAttemptError
 from levelhead.tasks.endpoint.wire import NoCompletionError, read_reply
 from levelhead.tasks.metering import Usage
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from levelhead.tasks.endpoint.waits import LONGEST_RETRY_AFTER_S, LONGEST_WAIT_S, Waits, read_retry_after
+from levelhead.tasks.endpoint.exchange import LONGEST_RETRY_AFTER_S, LONGEST_WAIT_S, Waits, read_retry_after
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 ASKED = st.one_of(st.none(), st.floats(0, 1e12))

@@ -10,8 +10,7 @@ import pytest
 
 from forgery import Case, draw
 from levelhead.tasks.endpoint import Reply
-from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS
-from levelhead.tasks.judges.marks import make_mark
+from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS, make_mark
 from levelhead.tasks.judges.questions import Pair, Question
 
 

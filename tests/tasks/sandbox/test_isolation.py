@@ -18,8 +18,9 @@ import pytest
 
 from levelhead.errors import InputError
 from levelhead.recipe.workflow import SandboxLimits
-from levelhead.tasks.sandbox import ProgramResult, find_wall, hide, run, run_program
+from levelhead.tasks.sandbox import ProgramResult, find_wall, run, run_program
 from levelhead.tasks.sandbox.run import Wall
+from levelhead.tasks.sandbox.surroundings import hidden
 from sandboxed import LIMITS, PROBES, UNBOUND, behind, can_run, descendants, every, program, walled
 
 pytestmark = can_run
@@ -127,7 +128,7 @@ def test_the_trainer_is_closed_while_programs_run_and_open_again_after() -> None
         time.sleep(0.01)
     assert 0 in seen[:-1]
     assert dumpable() == before
-    with hide.hidden(), hide.hidden():
+    with hidden(), hidden():
         assert dumpable() == 0
     assert dumpable() == before
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from levelhead.tasks.sandbox.sweep import scratch, sweep
+from levelhead.tasks.sandbox.surroundings import scratch, sweep
 
 
 def test_a_folder_too_deep_for_a_path_is_removed(tmp_path: Path) -> None:

@@ -11,9 +11,7 @@ import torch
 
 from levelhead.errors import EngineError, InputError, PeerError, RewardError
 from levelhead.preflight import run as preflight_run
-from levelhead.preflight.check import NEEDS
-from levelhead.preflight.message import Message
-from levelhead.preflight.result import Outcome
+from levelhead.preflight.check import NEEDS, Message, Outcome
 from levelhead.recipe import validate
 from levelhead.recipe.generator import Local, Vllm
 from levelhead.training.ranks import Ranks, _portable, waiting_for_peers

@@ -9,9 +9,8 @@ from typing import Literal
 
 from levelhead.contrib.items import Item
 from levelhead.tasks.datasets.base import Dataset, Example, options_text
-from levelhead.tasks.datasets.checkers.letters import check_letter
-from levelhead.tasks.datasets.registry import dataset_named
-from levelhead.tasks.datasets.rows import read
+from levelhead.tasks.datasets.load import dataset_named, read
+from levelhead.tasks.datasets.spans import check_letter
 from levelhead.tasks.files import Row
 
 Condition = Literal["ambig", "disambig"]

@@ -10,9 +10,8 @@ from typing import Literal
 
 from levelhead.contrib.items import Item
 from levelhead.tasks.datasets.base import Dataset, Example
-from levelhead.tasks.datasets.checkers.spans import check_words
-from levelhead.tasks.datasets.registry import dataset_named
-from levelhead.tasks.datasets.rows import read
+from levelhead.tasks.datasets.load import dataset_named, read
+from levelhead.tasks.datasets.spans import check_words
 from levelhead.tasks.files import Row
 from levelhead.tasks.splits import stable_hash
 from levelhead.tasks.text_match import contains_quote, normalize_answer, sentences

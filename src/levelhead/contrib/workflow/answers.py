@@ -7,10 +7,10 @@ from functools import partial
 
 from levelhead.contrib.workflow.problems import Problem
 from levelhead.contrib.workflow.quantity import Quantity, as_float, read_quantity, same_value
-from levelhead.tasks.datasets.registry import dataset_named
-from levelhead.tasks.numbers import final_answer, parse_number
+from levelhead.tasks.datasets.load import dataset_named
 from levelhead.tasks.sandbox import Bench
 from levelhead.tasks.sandbox.programs import extract_program, run_tests
+from levelhead.tasks.stated import final_answer, parse_number
 from levelhead.tasks.text_match import exact_match, token_f1
 
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])")

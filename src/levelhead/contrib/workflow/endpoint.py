@@ -23,9 +23,9 @@ from levelhead.records import Message
 from levelhead.tasks.endpoint import ChatClient, Pace, ReplyCache, all_of
 from levelhead.tasks.endpoint.verdicts import read_letter, read_verdict
 from levelhead.tasks.metering import Usage
-from levelhead.tasks.numbers import final_answer
 from levelhead.tasks.sandbox import Bench, ProgramResult, find_wall, run_program
 from levelhead.tasks.sandbox.programs import extract_program, run_tests
+from levelhead.tasks.stated import final_answer
 from levelhead.tasks.text_match import normalize_answer
 
 _LONGEST_NOTE = 2000

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from levelhead.errors import InputError
-from levelhead.tasks.datasets import gsm8k
 from levelhead.tasks.datasets.base import DIFFICULTIES, Difficulty, Domain, Example
-from levelhead.tasks.datasets.checkers.spans import SEPARATOR
+from levelhead.tasks.datasets.load import dataset_named
 from levelhead.tasks.datasets.load import load as load_examples
-from levelhead.tasks.datasets.registry import dataset_named
+from levelhead.tasks.datasets.mathematics import parse_gsm8k
+from levelhead.tasks.datasets.spans import SEPARATOR
 from levelhead.tasks.files import Row, find_files, read_rows
-from levelhead.tasks.numbers import MARKER, parse_number
 from levelhead.tasks.splits import in_seed_order
+from levelhead.tasks.stated import MARKER, parse_number
 
 DOMAINS: tuple[Domain, ...] = ("math", "code", "qa")
 
@@ -128,7 +128,7 @@ def _gsm8k(row: Row, identifier: str) -> Problem:
             f"the field 'answer' must end in '{MARKER} N' (GSM8K); rows of another kind need a 'domain' "
             f"({', '.join(DOMAINS)})"
         )
-    (example,) = gsm8k.parse(row)
+    (example,) = parse_gsm8k(row)
     return Problem(identifier, example.question, example.answers[0], "math", example.difficulty)
 
 

@@ -9,7 +9,7 @@ from levelhead.contrib.workflow.language import Limits
 from levelhead.contrib.workflow.operators import OPERATORS
 from levelhead.contrib.workflow.problems import Problem
 from levelhead.records import Message
-from levelhead.tasks.datasets.registry import dataset_named
+from levelhead.tasks.datasets.load import dataset_named
 
 INSTRUCTION = "Write a workflow."
 """Put under every question, for a policy that is taught the language."""

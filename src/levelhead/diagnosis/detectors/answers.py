@@ -56,7 +56,7 @@ class ConstantAnswer(Tuned):
         rows = n - begin
         self._beside(case, late, _between(series, share.steps[0], first)["information"], rows)
         if rows < self.FEW_ROWS:
-            case.add(self.FEW_ROWS_WEIGHT * stats.ramp(rows, *self.FEW_ROWS_RANGE), "few-rows", rows=rows)
+            self.argue(case, "few-rows", rows, rows=rows)
         case.first_step = first
         case.setup = begin == 0
         case.show(share, share.steps[0], case.first_step, share.steps[-1])
@@ -73,11 +73,7 @@ class ConstantAnswer(Tuned):
             case.add(1.0, "answers-told-more", early=stats.mean(told), late=late.information)
         else:
             # Some find the best answer to all prompts first, and learn to tell them apart from there.
-            case.add(
-                self.ANSWERS_NEVER_TOLD_WEIGHT * stats.ramp(rows, *self.ANSWERS_NEVER_TOLD_RANGE),
-                "answers-never-told",
-                rows=rows,
-            )
+            self.argue(case, "answers-never-told", rows, rows=rows)
 
     def _inferred(self, view: View) -> Candidate | None:
         """Other logs: the same length for every answer of every row, no contrast, and a reward that has stopped.
@@ -95,9 +91,7 @@ class ConstantAnswer(Tuned):
             return None
         rewards = [value for step, value in zip(reward.steps, reward.values, strict=True) if step >= begin]
         case = Candidate("constant-answer", first_step=begin, setup=begin <= view.history.first_step)
-        case.add(
-            self.LENGTH_SAME_WEIGHT * stats.ramp(rows, *self.LENGTH_SAME_RANGE), "length-same", length=length.values[-1]
-        )
+        self.argue(case, "length-same", rows, length=length.values[-1])
         spread = max(rewards, default=0.0) - min(rewards, default=0.0)
         case.add(
             self.EQUAL_REWARDS_WEIGHT if spread <= self.REWARD_SPREAD else self.REWARDS_WEIGHT,
@@ -118,17 +112,9 @@ class ConstantAnswer(Tuned):
         cut = view.series(metric.CLIPPED_RATIO)
         if len(cut):
             share = stats.mean(cut.values[-min(rows, len(cut)) :])
-            case.add(self.CUT_SHARE_WEIGHT * stats.ramp(share, *self.CUT_SHARE_RANGE), "cut-share", share=share)
-        case.add(
-            self.ANSWERS_ARE_SHORT_WEIGHT * stats.ramp(length.values[-1], *self.ANSWERS_ARE_SHORT_RANGE),
-            "answers-are-short",
-            length=length.values[-1],
-        )
-        case.add(
-            self.REWARD_NEAR_TOP_WEIGHT * view.reward_trend.near_top,
-            "reward-near-top",
-            value=view.reward_trend.reward.late,
-        )
+            self.argue(case, "cut-share", share, share=share)
+        self.argue(case, "answers-are-short", length.values[-1], length=length.values[-1])
+        case.add_near_top(self.REWARD_NEAR_TOP_WEIGHT, view.reward_trend)
         # Where nothing can be earned at all, that is the finding, whatever is answered.
         case.add(self.REWARD_ALWAYS_WEIGHT * (max(rewards) <= 1e-9), "reward-always", value=rewards[-1], rows=rows)
         return (

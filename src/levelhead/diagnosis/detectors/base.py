@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.history import History, Series
+from levelhead.diagnosis.history import REWARD_PART, History, Series, part_kind
 from levelhead.diagnosis.reward_trend import RewardTrend
-from levelhead.diagnosis.signals import REWARD_PART, part_kind
-from levelhead.diagnosis.trend import trend
+from levelhead.diagnosis.trend import ends, index_at, shift_at, trend
+from levelhead.documents import load_own
 from levelhead.records import Severity
 
 PRIOR = -3.0
@@ -33,7 +32,6 @@ _OTHER_ROWS = 3  # of which so many are not 0
 _FAR_FROM_ZERO = 0.02  # and lie this far from it,
 _OTHERS_MOST = 0.9  # being no more than this share
 _UNMOVED = 1.4  # factor within which length and entropy are as before
-_ONE_IN = 50  # one exception in so many readings does not end a stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +90,18 @@ class Candidate:
             self.evidence.append(Evidence(weight, key, numbers))
         return self
 
-    def show(self, series: Series, *steps: float) -> Candidate:
-        """Show the readings of ``series`` nearest to ``steps``."""
+    def add_fall(self, weight: float, trend: RewardTrend) -> Candidate:
+        """Add the argument that the reward was lost, where it was not learnt as well."""
+        return self.add(weight * trend.lost * (1 - trend.learned), "reward-falls", value=trend.reward.late)
+
+    def add_near_top(self, weight: float, trend: RewardTrend) -> Candidate:
+        """Add the argument that the reward stands near its maximum."""
+        return self.add(weight * trend.near_top, "reward-near-top", value=trend.reward.late)
+
+    def show(self, series: Series, *steps: float | None) -> Candidate:
+        """Show the readings of ``series`` nearest to ``steps``; what is ``None`` is left out."""
         for step in steps:
-            at = index_at(series, step)
+            at = None if step is None else index_at(series, step)
             if at is not None:
                 self.show_value(series.name, series.steps[at], series.values[at])
         return self
@@ -286,13 +292,12 @@ class View:
 
 THRESHOLDS = Path(__file__).parents[1] / "thresholds.yaml"
 """Numbers of the detectors: how much each argument weighs, and from which readings on."""
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @functools.cache
 def thresholds() -> Mapping[str, Mapping[str, Any]]:
     """Numbers by name, by the class of their detector."""
-    loaded: Mapping[str, Mapping[str, Any]] = yaml.load(THRESHOLDS.read_text(encoding="utf-8"), _LOADER)  # noqa: S506 - safe
+    loaded: Mapping[str, Mapping[str, Any]] = load_own(THRESHOLDS)
     return loaded
 
 
@@ -305,6 +310,23 @@ class Tuned:
             return thresholds()[type(self).__name__][name]
         except KeyError:
             raise AttributeError(f"{type(self).__name__} has no number {name} in {THRESHOLDS.name}") from None
+
+    def argue(
+        self, case: Candidate, key: str, at: float, /, *factors: float, by: str = "", **numbers: float | str
+    ) -> None:
+        """Add the argument ``key``: ``KEY_WEIGHT``, times factors, times how far ``at`` has come through ``KEY_RANGE``.
+
+        Args:
+            case: To add it to.
+            key: Of the wording.
+            at: Reading.
+            factors: Each from 0 to 1.
+            by: Name of weight and range, where it is not the key.
+            numbers: Of the wording.
+        """
+        name = by or key.upper().replace("-", "_")
+        weight = math.prod(factors, start=getattr(self, f"{name}_WEIGHT"))
+        case.add(weight * stats.ramp(at, *getattr(self, f"{name}_RANGE")), key, **numbers)
 
 
 class Detector(Protocol):
@@ -330,67 +352,8 @@ def _stands_out(losses: Sequence[float]) -> bool:
     return (len(others) >= _OTHER_ROWS and len(others) < _OTHERS_MOST * len(losses)) or ended
 
 
-def index_at(series: Series, step: float) -> int | None:
-    """Index of the reading at, or last before, ``step``; the first one where all come later."""
-    if not series.steps:
-        return None
-    low, high = 0, len(series.steps)
-    while low < high:
-        middle = (low + high) // 2
-        if series.steps[middle] <= step:
-            low = middle + 1
-        else:
-            high = middle
-    return max(0, low - 1)
-
-
-def ends(series: Series, share: float = 0.15) -> tuple[float, float]:
-    """Medians of the beginning and of the end."""
-    m = stats.edge(len(series), share)
-    return stats.median(series.values[:m]), stats.median(series.values[-m:])
-
-
-def crossing(series: Series, level: float, above: bool = True, persist: int = 3) -> float | None:
-    """First step from which most of the next ``persist`` readings stand beyond ``level``."""
-    beyond = [(v > level) if above else (v < level) for v in series.values]
-    n = len(beyond)
-    for i, flag in enumerate(beyond):
-        if flag:
-            following = beyond[i : i + persist]
-            if 2 * sum(following) > len(following) or i == n - 1:
-                return series.steps[i]
-    return None
-
-
-def shift_at(series: Series, step: float, width: int = 8) -> tuple[float, float] | None:
-    """Medians of up to ``width`` readings before, and after, ``step``; ``None`` without two on each side."""
-    split = next((i for i, s in enumerate(series.steps) if s > step), len(series))
-    before, after = series.values[max(0, split - 1 - width) : split - 1], series.values[split : split + width]
-    if len(before) < 2 or len(after) < 2:
-        return None
-    return stats.median(before), stats.median(after)
-
-
 def unmoved(view: View, step: float) -> bool:
     """Whether answers are as long and as uncertain after ``step`` as before: a broken policy's would not be."""
     shifts = [shift_at(view.series(name), step) for name in (metric.ENTROPY, metric.MEAN_LENGTH)]
     pairs = [shift for shift in shifts if shift]
     return bool(pairs) and all(stats.ratio(max(s), min(s), 1e-6) < _UNMOVED for s in pairs)
-
-
-def constant(values: Sequence[float], tolerance: float = 1e-9) -> bool:
-    """Whether all readings are equal (up to rounding)."""
-    return bool(values) and max(values) - min(values) <= tolerance * max(1.0, abs(values[0]))
-
-
-def tail_start(series: Series, holds: Callable[[float], bool]) -> int:
-    """Index from which ``holds`` is true to the end, one exception in fifty readings allowed."""
-    start, misses = len(series), 0
-    for i in range(len(series) - 1, -1, -1):
-        if holds(series.values[i]):
-            start = i
-        else:
-            misses += 1
-            if misses > (len(series) - i) // _ONE_IN:
-                break
-    return min(start, len(series) - 1)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, constant, index_at, shift_at, tail_start, unmoved
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, unmoved
 from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.trend import constant, index_at, shift_at, tail_start
 
 _DEAD = 0.99  # share of dead groups that is all of them
 _STILL = 1e-7  # loss or norm that is 0 as trainers print it

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, crossing, ends
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.trend import crossing, ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,7 @@ class LogprobMismatch(Tuned):
             if len(lag) and lag.values[0] < 1 and gauge.strength(series.values[0]) == 0:
                 # They agreed on rollouts of their own weights; what came later is the policy's own movement.
                 level = stats.median(lag.values)
-                case.add(
-                    self.AGREED_ON_POLICY_WEIGHT * stats.ramp(level, *self.AGREED_ON_POLICY_RANGE),
-                    "agreed-on-policy",
-                    updates=level,
-                )
+                self.argue(case, "agreed-on-policy", level, updates=level)
         self._beyond_rounding(case, view)
         self._ratio(case, view)
         self._correlation(case, view)
@@ -188,12 +185,7 @@ class LogprobMismatch(Tuned):
                 self._at_first(case, kl)
         drift = view.history.series("ppo_kl")
         if len(drift) and abs(drift.values[0]) > self.OLD_AND_NEW:
-            case.add(
-                self.POLICY_MOVED_BEFORE_TRAINING_WEIGHT
-                * stats.ramp(abs(drift.values[0]), *self.POLICY_MOVED_BEFORE_TRAINING_RANGE),
-                "policy-moved-before-training",
-                value=drift.values[0],
-            )
+            self.argue(case, "policy-moved-before-training", abs(drift.values[0]), value=drift.values[0])
             self._at_first(case, drift)
         clipped = view.history.series(_CLIPPED)
         if len(clipped) and clipped.values[0] > self.CLIPPED_FROM:
@@ -218,7 +210,7 @@ class StalePolicy(Tuned):
         lag = view.series(metric.OFF_POLICY)
         if len(lag):
             level = stats.median(lag.values[-stats.edge(len(lag), self.LAG_SHARE) :])
-            case.add(self.POLICY_LAG_WEIGHT * stats.ramp(level, *self.POLICY_LAG_RANGE), "policy-lag", updates=level)
+            self.argue(case, "policy-lag", level, updates=level)
             case.first_step = crossing(lag, self.LAG_BAD)
             case.show(lag, lag.steps[-1])
             recent = self.RECENT_WEIGHT * stats.ramp(level, *self.RECENT_RANGE)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, crossing, ends
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.trend import crossing, ends
 
 _FLOOR = 1e-4  # nats below which one entropy is as good as another; set by hand
 _OF_THE_FALL = ("entropy-fell", "entropy-low", "entropy-fell-fast")
@@ -32,35 +33,20 @@ class EntropyCollapse(Tuned):
         early, late = ends(entropy)
         fall = stats.ln(max(early, _FLOOR) / max(late, _FLOOR))
         if fall > self.FALL_THAT_COUNTS and len(entropy) >= self.ROWS_OF_A_FALL:
-            case.add(
-                self.ENTROPY_FELL_WEIGHT * stats.ramp(fall, *self.ENTROPY_FELL_RANGE),
-                "entropy-fell",
-                early=early,
-                late=late,
-            )
-            case.add(
-                self.ENTROPY_LOW_WEIGHT * stats.ramp(-stats.ln(max(late, _FLOOR)), *self.ENTROPY_LOW_RANGE),
-                "entropy-low",
-                late=late,
-            )
+            self.argue(case, "entropy-fell", fall, early=early, late=late)
+            self.argue(case, "entropy-low", -stats.ln(max(late, _FLOOR)), late=late)
             self._speed(case, entropy)
             if not reward_trend.reward.n and not reward_trend.held_out:
-                case.add(
-                    self.REWARD_NOT_LOGGED_WEIGHT * stats.ramp(fall, *self.REWARD_NOT_LOGGED_RANGE), "reward-not-logged"
-                )
+                self.argue(case, "reward-not-logged", fall)
                 case.severity = "warning"
         else:
-            case.add(
-                self.LOW_ONLY_WEIGHT * stats.ramp(-stats.ln(max(late, _FLOOR)), *self.LOW_ONLY_RANGE),
-                "entropy-low",
-                late=late,
-            )
+            self.argue(case, "entropy-low", -stats.ln(max(late, _FLOOR)), late=late, by="LOW_ONLY")
             self._contrast_left(case, view)
         if case.evidence:
             self._company(case, view)
         rises = max(reward_trend.learned, reward_trend.second_half_rose)
         case.add(self.REWARD_RISES_WEIGHT * rises, "reward-rises")
-        case.add(self.REWARD_NEAR_TOP_WEIGHT * reward_trend.near_top, "reward-near-top", value=reward_trend.reward.late)
+        case.add_near_top(self.REWARD_NEAR_TOP_WEIGHT, reward_trend)
         if reward_trend.holds > self.HOLDS:
             # What pays has been learnt: a policy that is sure of it need not explore.
             case.severity = "warning"
@@ -73,9 +59,7 @@ class EntropyCollapse(Tuned):
         self._stalled(case, view, late)
         level = max(early / self.FALLEN_TO, late * self.ABOVE_THE_END) if fall > self.FALL_THAT_COUNTS else math.inf
         case.first_step = crossing(entropy, level, above=False) if level < math.inf else entropy.steps[0]
-        case.show(
-            entropy, entropy.steps[0], *((case.first_step,) if case.first_step is not None else ()), entropy.steps[-1]
-        )
+        case.show(entropy, entropy.steps[0], case.first_step, entropy.steps[-1])
         case.setup = case.first_step == entropy.steps[0]
         yield case
 
@@ -95,11 +79,7 @@ class EntropyCollapse(Tuned):
         width = max(self.LEAST_SPEED_ROWS, round(self.SPEED_SHARE * len(entropy)))
         values = [stats.ln(max(v, _FLOOR)) for v in entropy.values]
         steepest = max((a - b for a, b in zip(values, values[width:], strict=False)), default=0.0)
-        case.add(
-            self.ENTROPY_FELL_FAST_WEIGHT * stats.ramp(steepest, *self.ENTROPY_FELL_FAST_RANGE),
-            "entropy-fell-fast",
-            factor=math.exp(steepest),
-        )
+        self.argue(case, "entropy-fell-fast", steepest, factor=math.exp(steepest))
 
     def _company(self, case: Candidate, view: View) -> None:
         """What a collapse brings with it: dead groups, a reward that stays low or falls."""
@@ -108,17 +88,8 @@ class EntropyCollapse(Tuned):
             m = len(dead) // self.ENDS_OF_DEAD or 1
             early, late = stats.mean(dead.values[:m]), stats.mean(dead.values[-m:])
             if not reward_trend.near_top and reward_trend.holds <= self.HOLDS:
-                case.add(
-                    self.DEAD_SHARE_GROWS_WEIGHT * stats.ramp(late - early, *self.DEAD_SHARE_GROWS_RANGE),
-                    "dead-share-grows",
-                    early=early,
-                    late=late,
-                )
-        case.add(
-            self.REWARD_FALLS_WEIGHT * reward_trend.lost * (1 - reward_trend.learned),
-            "reward-falls",
-            value=reward_trend.reward.late,
-        )
+                self.argue(case, "dead-share-grows", late - early, early=early, late=late)
+        case.add_fall(self.REWARD_FALLS_WEIGHT, reward_trend)
         if (
             reward_trend.has_signal
             and max(reward_trend.learned, reward_trend.second_half_rose) < self.NOT_LEARNED
@@ -187,20 +158,12 @@ class EntropyExplosion(Tuned):
         )
         case.add(weight, "entropy-rose", early=early, late=late)
         if rise > self.RISE_THAT_COUNTS:
-            case.add(
-                self.ENTROPY_ROSE_BY_WEIGHT * stats.ramp(late - early, *self.ENTROPY_ROSE_BY_RANGE),
-                "entropy-rose-by",
-                nats=late - early,
-            )
+            self.argue(case, "entropy-rose-by", late - early, nats=late - early)
             high = max(stats.ramp(late, *self.ENTROPY_HIGH_RANGE), self._high(late))
             case.add(high, "entropy-high", late=late)
             # A reward that falls is laid to the entropy only where the entropy itself has something to say.
             if case.evidence:
-                case.add(
-                    self.REWARD_FALLS_WEIGHT * noisy * reward_trend.lost * (1 - reward_trend.learned),
-                    "reward-falls",
-                    value=reward_trend.reward.late,
-                )
+                case.add_fall(self.REWARD_FALLS_WEIGHT * noisy, reward_trend)
             if case.evidence and reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
                 case.add(self.REWARD_FLAT_WEIGHT * noisy, "reward-flat")
         else:
@@ -208,9 +171,7 @@ class EntropyExplosion(Tuned):
             case.add(self._high(late), "entropy-high", late=late)
         case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned * self._worth(view, late), "reward-rises")
         case.first_step = crossing(entropy, early * self.RISEN_TO + self.RISEN_BY)
-        case.show(
-            entropy, entropy.steps[0], *((case.first_step,) if case.first_step is not None else ()), entropy.steps[-1]
-        )
+        case.show(entropy, entropy.steps[0], case.first_step, entropy.steps[-1])
         yield case
 
     def _high(self, late: float) -> float:
@@ -264,12 +225,7 @@ class EntropySign(Tuned):
         error = max(stats.spread(slow), stats.spread(fast), 1e-12) * math.sqrt(width * (1 / len(slow) + 1 / len(fast)))
         case = Candidate("entropy-sign", first_step=entropy.steps[0])
         if stats.mean(fast) < 0:
-            case.add(
-                self.BONUS_LOWERS_ENTROPY_WEIGHT * stats.ramp(gap / error, *self.BONUS_LOWERS_ENTROPY_RANGE),
-                "bonus-lowers-entropy",
-                low=stats.mean(slow),
-                high=stats.mean(fast),
-            )
+            self.argue(case, "bonus-lowers-entropy", gap / error, low=stats.mean(slow), high=stats.mean(fast))
         case.show(coef, coef.steps[0], coef.steps[-1]).show(entropy, entropy.steps[0], entropy.steps[-1])
         yield case
 

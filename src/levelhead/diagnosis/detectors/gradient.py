@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, shift_at
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.trend import shift_at
 
 # Set by hand on the development logs (docs/doctor.md): log-odds of a column that is never finite.
 _WEIGHTS = {
@@ -121,11 +122,7 @@ class GradientSpike(Tuned):
                 step=steps[worst],
             )
             if n >= self.ROWS_OF_OFTEN and len(spikes) > self.OFTEN * n:
-                case.add(
-                    self.GRADIENT_SPIKES_OFTEN_WEIGHT * stats.ramp(len(spikes) / n, *self.GRADIENT_SPIKES_OFTEN_RANGE),
-                    "gradient-spikes-often",
-                    count=len(spikes),
-                )
+                self.argue(case, "gradient-spikes-often", len(spikes) / n, count=len(spikes))
             if harm < self.NO_HARM and size < self.HARMLESS_NORM:
                 case.add(-1.0, "no-harm-after-spike")
                 if len(spikes) <= max(2, self.OFTEN * n):
@@ -153,13 +150,7 @@ class GradientSpike(Tuned):
         usual, top = stats.median(early), max(size)
         case = Candidate("gradient-spike", first_step=loss.steps[size.index(top)])
         if top > self.LOSS_FROM:
-            case.add(
-                self.LOSS_EXPLODED_WEIGHT
-                * stats.ramp(stats.log10(top / max(usual, self.LEAST_LOSS)), *self.LOSS_EXPLODED_RANGE),
-                "loss-exploded",
-                early=usual,
-                late=top,
-            )
+            self.argue(case, "loss-exploded", stats.log10(top / max(usual, self.LEAST_LOSS)), early=usual, late=top)
             case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
             yield case.show(loss, loss.steps[0], loss.steps[size.index(top)], loss.steps[-1])
 
@@ -228,19 +219,9 @@ class ZeroGradient(Tuned):
         case = Candidate("zero-gradient-despite-signal", setup=True)
         n = len(rows)
         certainty = {1: self.ONE_ROW, 2: self.TWO_ROWS}.get(n, 1.0)
-        case.add(
-            self.GRADIENT_ZERO_WEIGHT * certainty * stats.ramp(share, *self.GRADIENT_ZERO_RANGE),
-            "gradient-zero",
-            rows=len(zero),
-            of=n,
-        )
+        self.argue(case, "gradient-zero", share, certainty, rows=len(zero), of=n)
         if share < self.MOSTLY_ZERO:
-            case.add(
-                self.GRADIENT_TINY_WEIGHT * certainty * stats.ramp(len(tiny) / n, *self.GRADIENT_TINY_RANGE),
-                "gradient-tiny",
-                rows=len(tiny),
-                of=n,
-            )
+            self.argue(case, "gradient-tiny", len(tiny) / n, certainty, rows=len(tiny), of=n)
         if not len(view.history.series(metric.ZERO_STD)):
             case.add(self.CONTRAST_NOT_MEASURED_WEIGHT if case.evidence else 0.0, "contrast-not-measured")
         case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned if case.evidence else 0.0, "reward-rises")

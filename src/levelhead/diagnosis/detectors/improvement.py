@@ -7,9 +7,9 @@ from typing import Literal
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, ends
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import History, Series
-from levelhead.diagnosis.trend import proven_flat, trend
+from levelhead.diagnosis.trend import ends, proven_flat, trend
 from levelhead.diagnosis.verdict import compare
 from levelhead.metrics import held_out
 
@@ -68,11 +68,7 @@ class NoImprovement(Tuned):
             self._held_out_flat(case, held_out, reached, flat)
         if reward.fall > self.FALLS:
             lost = abs(reward.early - reward.late) / max(abs(reward.early), reward.scale, 1e-9)
-            case.add(
-                self.REWARD_FALLS_WEIGHT * reward.fall * stats.ramp(lost, *self.REWARD_FALLS_RANGE),
-                "reward-falls",
-                value=reward.late,
-            )
+            self.argue(case, "reward-falls", lost, reward.fall, value=reward.late)
         self._small_steps(case, view, flat)
         case.add(self.REWARD_NEAR_TOP_WEIGHT * reward_trend.near_top, "reward-near-top", value=reward.late)
         case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")

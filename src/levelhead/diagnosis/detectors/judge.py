@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, index_at
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.trend import index_at
 from levelhead.metrics import judging
 
 
@@ -23,13 +24,11 @@ class JudgeFailure(Tuned):
         errors = view.series("reward/errors")
         if len(errors):
             worst = max(stats.smooth(errors.values, self.ERROR_ROWS))
-            case.add(
-                self.JUDGE_ERRORS_WEIGHT * stats.ramp(worst, *self.JUDGE_ERRORS_RANGE), "judge-errors", share=worst
-            )
+            self.argue(case, "judge-errors", worst, share=worst)
             case.first_step = next(
                 (s for s, v in zip(errors.steps, errors.values, strict=True) if v > self.ERROR_SHARE), None
             )
-            case.show(errors, *((case.first_step,) if case.first_step is not None else ()))
+            case.show(errors, case.first_step)
         reward = view.history.series(metric.REWARD)
         if reward.bad.count and len(reward):
             case.add(self.REWARD_NOT_FINITE_WEIGHT, "reward-not-finite", rows=reward.bad.count)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, crossing
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.trend import crossing
 
 
 class KlDivergence(Tuned):
@@ -38,14 +39,10 @@ class KlDivergence(Tuned):
         reward_trend = view.reward_trend
         case = Candidate("kl-blowup")
         level = max(late, 1e-9)
-        case.add(self.KL_HIGH_WEIGHT * stats.ramp(stats.log10(level), *self.KL_HIGH_RANGE), "kl-high", late=late)
+        self.argue(case, "kl-high", stats.log10(level), late=late)
         if late > self.GROWTH_FROM:
             case.add(1.0 * stats.ramp(stats.log10(growth), *self.KL_GREW_RANGE), "kl-grew", factor=growth)
-        case.add(
-            self.KL_BEYOND_REASON_WEIGHT * stats.ramp(stats.log10(level), *self.KL_BEYOND_REASON_RANGE),
-            "kl-beyond-reason",
-            late=late,
-        )
+        self.argue(case, "kl-beyond-reason", stats.log10(level), late=late)
         torn = 0.0
         jumps = [i for i, v in enumerate(kl.values) if v > max(1.0, self.JUMP * stats.median(kl.values))]
         if len(jumps) >= 2 and len(jumps) > self.JUMP_SHARE * len(kl):
@@ -61,17 +58,9 @@ class KlDivergence(Tuned):
         gradient = view.series(metric.GRAD_NORM)
         if len(gradient) >= self.ROWS_OF_GRADIENT and late > self.TAIL_FROM:
             tail = stats.quantile(gradient.values, self.TAIL_QUANTILE) / max(stats.median(gradient.values), 1e-12)
-            case.add(
-                self.GRADIENTS_HEAVY_TAILED_WEIGHT * stats.ramp(tail, *self.GRADIENTS_HEAVY_TAILED_RANGE),
-                "gradients-heavy-tailed",
-                factor=tail,
-            )
+            self.argue(case, "gradients-heavy-tailed", tail, factor=tail)
         if late > self.FALL_FROM:
-            case.add(
-                self.REWARD_FALLS_WEIGHT * reward_trend.lost * (1 - reward_trend.learned),
-                "reward-falls",
-                value=reward_trend.reward.late,
-            )
+            case.add_fall(self.REWARD_FALLS_WEIGHT, reward_trend)
         if late > 1 and reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
             case.add(self.REWARD_FLAT_WEIGHT, "reward-flat")
         case.add(
@@ -90,17 +79,14 @@ class KlDivergence(Tuned):
         case.first_step = (
             kl.steps[jumps[0]] if len(jumps) >= 2 else crossing(kl, max(self.BAD_FROM, self.BAD_OF_LATE * late))
         )
-        steps = (case.first_step,) if case.first_step is not None else ()
-        return case.show(kl, kl.steps[0], *steps, kl.steps[kl.values.index(peak)], kl.steps[-1])
+        return case.show(kl, kl.steps[0], case.first_step, kl.steps[kl.values.index(peak)], kl.steps[-1])
 
     def _drift(self, view: View, kl: Series, late: float, growth: float) -> Candidate:
         reward_trend = view.reward_trend
         case = Candidate("reference-drift")
         if len(kl) >= self.ROWS_OF_DRIFT and stats.kendall_z(kl.values) > self.DRIFT_SURE:
-            case.add(self.KL_CLIMBS_WEIGHT * stats.ramp(late, *self.KL_CLIMBS_RANGE), "kl-climbs", late=late)
-            case.add(
-                self.KL_GREW_WEIGHT * stats.ramp(stats.log10(growth), *self.KL_GREW_RANGE), "kl-grew", factor=growth
-            )
+            self.argue(case, "kl-climbs", late, late=late)
+            self.argue(case, "kl-grew", stats.log10(growth), factor=growth)
             if reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
                 case.add(self.REWARD_FLAT_WEIGHT, "reward-flat")
             case.add(self.DRIFT_REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")

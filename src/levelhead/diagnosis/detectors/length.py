@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, crossing
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.trend import crossing
 
 # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # Weights are log-odds; a range begins where nothing counts and ends where all does.
@@ -67,12 +68,7 @@ class Lengths(Tuned):
         case.add(weight, "cut-share", share=level)
         if n >= self.ROWS_OF_GROWTH:
             sure = stats.surety(cut.values, level - early, m)
-            case.add(
-                self.CUT_SHARE_GROWS_WEIGHT * sure * stats.ramp(level - early, *self.CUT_SHARE_GROWS_RANGE),
-                "cut-share-grows",
-                early=early,
-                late=level,
-            )
+            self.argue(case, "cut-share-grows", level - early, sure, early=early, late=level)
             self._outcome(case, view, level)
         spared = 1 - self.RISES_ALL_THE_SAME * stats.ramp(level, *self.NEARLY_ALL_RANGE)
         case.add(self.REWARD_RISES_WEIGHT * reward_trend.learned * spared, "reward-rises")
@@ -80,17 +76,13 @@ class Lengths(Tuned):
         case.first_step = (
             cut.steps[0] if case.setup else crossing(cut, max(self.CUT_BAD, self.CUT_BAD_OF_LEVEL * level))
         )
-        case.show(cut, cut.steps[0], *((case.first_step,) if case.first_step is not None else ()), cut.steps[-1])
+        case.show(cut, cut.steps[0], case.first_step, cut.steps[-1])
         return case.show(view.series(metric.MEAN_LENGTH), cut.steps[-1])
 
     def _outcome(self, case: Candidate, view: View, strength: float) -> None:
         reward_trend = view.reward_trend
         if strength > self.CUT_MATTERS:
-            case.add(
-                self.REWARD_FALLS_WEIGHT * reward_trend.lost * (1 - reward_trend.learned),
-                "reward-falls",
-                value=reward_trend.reward.late,
-            )
+            case.add_fall(self.REWARD_FALLS_WEIGHT, reward_trend)
             if reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
                 case.add(self.REWARD_FLAT_WEIGHT, "reward-flat")
 
@@ -133,43 +125,27 @@ class Lengths(Tuned):
         reward_trend = view.reward_trend
         case = Candidate("length-runaway")
         growth = late / early
-        case.add(
-            self.LENGTH_GREW_WEIGHT * sure * stats.ramp(stats.ln(growth), *self.LENGTH_GREW_RANGE),
-            "length-grew",
-            early=early,
-            late=late,
-        )
+        self.argue(case, "length-grew", stats.ln(growth), sure, early=early, late=late)
         if growth > self.GREW and sure:
             m = stats.edge(len(cut)) if len(cut) else 0
             if m:
                 share = max(stats.smooth(cut.values, m))
-                case.add(self.CUT_SHARE_WEIGHT * stats.ramp(share, *self.CUT_SHARE_RANGE), "cut-share", share=share)
+                self.argue(case, "cut-share", share, share=share)
             self._outcome(case, view, 1.0)
         case.add(self.RUNAWAY_REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
         # The first readings are what the growth is measured from, a high one among them included.
         m = stats.edge(len(mean))
         case.first_step = crossing(Series(mean.name, mean.steps[m:], mean.values[m:]), self.GREW * early)
-        return case.show(
-            mean, mean.steps[0], *((case.first_step,) if case.first_step is not None else ()), mean.steps[-1]
-        )
+        return case.show(mean, mean.steps[0], case.first_step, mean.steps[-1])
 
     def _shrink(self, view: View, mean: Series, early: float, late: float, sure: float) -> Candidate:
         reward_trend = view.reward_trend
         case = Candidate("length-collapse")
         shrink = early / late
-        case.add(
-            self.LENGTH_SHRANK_WEIGHT * sure * stats.ramp(stats.ln(shrink), *self.LENGTH_SHRANK_RANGE),
-            "length-shrank",
-            early=early,
-            late=late,
-        )
+        self.argue(case, "length-shrank", stats.ln(shrink), sure, early=early, late=late)
         if shrink > self.SHRANK and sure:
             case.add(1.0 * stats.ramp(-stats.ln(late), *self.LENGTH_TINY_RANGE), "length-tiny", late=late)
-            case.add(
-                self.COLLAPSE_REWARD_FALLS_WEIGHT * reward_trend.lost * (1 - reward_trend.learned),
-                "reward-falls",
-                value=reward_trend.reward.late,
-            )
+            case.add_fall(self.COLLAPSE_REWARD_FALLS_WEIGHT, reward_trend)
             if reward_trend.has_signal and reward_trend.learned < self.NOT_LEARNED:
                 case.add(self.COLLAPSE_REWARD_FLAT_WEIGHT, "reward-flat")
         elif early <= self.ONLY_AN_END:
@@ -183,9 +159,7 @@ class Lengths(Tuned):
             case.setup = nothing > 0
         case.add(self.COLLAPSE_REWARD_RISES_WEIGHT * reward_trend.learned, "reward-rises")
         case.first_step = mean.steps[0] if case.setup else crossing(mean, early / self.SHRANK_BAD, above=False)
-        return case.show(
-            mean, mean.steps[0], *((case.first_step,) if case.first_step is not None else ()), mean.steps[-1]
-        )
+        return case.show(mean, mean.steps[0], case.first_step, mean.steps[-1])
 
     def _fixed(self, view: View, mean: Series) -> Candidate | None:
         low, high = view.series(metric.MIN_LENGTH), view.series(metric.MAX_LENGTH)
@@ -213,11 +187,7 @@ class Lengths(Tuned):
             "length-same",
             length=mean.values[-1],
         )
-        case.add(
-            self.ANSWERS_ARE_SHORT_WEIGHT * ended * stats.ramp(mean.values[-1], *self.ANSWERS_ARE_SHORT_RANGE),
-            "answers-are-short",
-            length=mean.values[-1],
-        )
+        self.argue(case, "answers-are-short", mean.values[-1], ended, length=mean.values[-1])
         case.add(self.FIXED_REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
         case.first_step = steps[n - tail]
         case.setup = tail == n

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, ends, shift_at
-from levelhead.diagnosis.history import Series
-from levelhead.diagnosis.signals import SIGNALS
-from levelhead.diagnosis.trend import Trend, trend
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
+from levelhead.diagnosis.history import SIGNALS, Series
+from levelhead.diagnosis.trend import Trend, ends, shift_at, trend
 from levelhead.metrics import held_out
 
 _PERPLEXITY = re.compile(r"perplexity|(?:^|[/_ -])ppl(?:$|[/_ -])", re.IGNORECASE)
@@ -207,11 +206,7 @@ class TaskBalance(Tuned):
                 "gradient-conflict",
                 first_step=next((s for s, v in zip(cosine.steps, cosine.values, strict=True) if v < 0), None),
             )
-            case.add(
-                self.GRADIENTS_OPPOSE_WEIGHT * stats.ramp(-late, *self.GRADIENTS_OPPOSE_RANGE),
-                "gradients-oppose",
-                cosine=late,
-            )
+            self.argue(case, "gradients-oppose", -late, cosine=late)
             case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
             yield case.show(cosine, cosine.steps[0], cosine.steps[-1])
 

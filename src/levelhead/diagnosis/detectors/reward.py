@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, constant, ends, tail_start
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series
-from levelhead.diagnosis.trend import proven_flat
+from levelhead.diagnosis.trend import constant, ends, proven_flat, tail_start
 
 
 class DeadGroups(Tuned):
@@ -60,18 +60,12 @@ class DeadGroups(Tuned):
             and stats.mean(reward.values) < self.ALMOST_ZERO
             and alive is not None
         ):
-            case.add(
-                self.REWARD_ALMOST_ALWAYS_WEIGHT * stats.ramp(1 - alive, *self.REWARD_ALMOST_ALWAYS_RANGE),
-                "reward-almost-always",
-                value=stats.mean(reward.values),
-            )
+            self.argue(case, "reward-almost-always", 1 - alive, value=stats.mean(reward.values))
             case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
         failed = view.series(metric.ALL_FAILED)
         if len(failed):
             late = stats.mean(failed.values[-max(stats.edge(len(failed)), self.GROUPS_FAILED_ROWS) :])
-            case.add(
-                self.GROUPS_FAILED_WEIGHT * stats.ramp(late, *self.GROUPS_FAILED_RANGE), "groups-failed", share=late
-            )
+            self.argue(case, "groups-failed", late, share=late)
             case.add(self.FAILED_REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
         if not case.evidence:
             return None
@@ -149,12 +143,7 @@ class DeadGroups(Tuned):
         )
         early = stats.mean(dead.values[: stats.edge(n, self.BEGIN_SHARE)])
         if n >= self.ROWS_OF_GROWTH and late - early > self.GROWTH_FROM and not view.reward_trend.near_top:
-            case.add(
-                self.DEAD_SHARE_GROWS_WEIGHT * stats.ramp(late - early, *self.DEAD_SHARE_GROWS_RANGE),
-                "dead-share-grows",
-                early=early,
-                late=late,
-            )
+            self.argue(case, "dead-share-grows", late - early, early=early, late=late)
         self._fading(case, view)
         reward_trend = view.reward_trend
         if (
@@ -169,11 +158,7 @@ class DeadGroups(Tuned):
                 "reward-flat",
             )
         case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
-        case.add(
-            self.REWARD_NEAR_TOP_WEIGHT * view.reward_trend.near_top,
-            "reward-near-top",
-            value=view.reward_trend.reward.late,
-        )
+        case.add_near_top(self.REWARD_NEAR_TOP_WEIGHT, view.reward_trend)
         if view.reward_trend.learned > self.IS_LEARNING and share > self.MOSTLY_DEAD:
             case.severity = "info"
         beyond = [i for i, v in enumerate(dead.values) if v >= self.MOSTLY_DEAD]
@@ -197,9 +182,4 @@ class DeadGroups(Tuned):
             return
         early, late = ends(std)
         if 0 < late < early:
-            case.add(
-                self.CONTRAST_FADES_WEIGHT * stats.ramp(stats.ln(early / late), *self.CONTRAST_FADES_RANGE),
-                "contrast-fades",
-                early=early,
-                late=late,
-            )
+            self.argue(case, "contrast-fades", stats.ln(early / late), early=early, late=late)

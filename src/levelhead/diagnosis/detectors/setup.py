@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, constant
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.trend import constant
 
 
 class TemplateMismatch(Tuned):

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View, ends
-from levelhead.diagnosis.history import Series
-from levelhead.diagnosis.signals import part_kind
-from levelhead.diagnosis.trend import proven_flat, trend
+from levelhead.diagnosis.detectors.base import Candidate, View
+from levelhead.diagnosis.history import Series, part_kind
+from levelhead.diagnosis.trend import ends, proven_flat, trend
 from levelhead.diagnosis.verdict import compare
 from levelhead.metrics import held_out
 

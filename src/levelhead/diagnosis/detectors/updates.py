@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, index_at, shift_at, unmoved
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View, unmoved
 from levelhead.diagnosis.history import Series
+from levelhead.diagnosis.trend import index_at, shift_at
 
 # What moves with the reward when an update breaks a policy, and the factor by which; set by hand.
 _COMPANIONS = ((metric.ENTROPY, 1.8), (metric.KL, 4.0), (metric.MEAN_LENGTH, 1.7), (metric.GRAD_NORM, 4.0))
@@ -107,12 +108,7 @@ class UpdateCollapse(Tuned):
             m = stats.edge(n)
             early, end = stats.mean(valid.values[:m]), stats.mean(valid.values[-m:])
             if early > self.VALID_FROM:
-                case.add(
-                    self.VALIDITY_FELL_WEIGHT * stats.ramp((early - end) / early, *self.VALIDITY_FELL_RANGE),
-                    "validity-fell",
-                    early=early,
-                    late=end,
-                )
+                self.argue(case, "validity-fell", (early - end) / early, early=early, late=end)
                 level = early - self.BAD_FROM * (early - end)
                 case.first_step = next((s for s, v in zip(valid.steps, valid.values, strict=True) if v < level), None)
                 case.show(valid, valid.steps[0], valid.steps[-1])
@@ -151,11 +147,11 @@ class UpdateCollapse(Tuned):
             "validity-lost-often",
             share=share,
         )
-        case.add(
-            self.VALIDITY_LOST_BY_UPDATES_WEIGHT
-            * stats.ramp(losses.surprise, _SURPRISING, self.VALIDITY_LOST_BY_UPDATES_WEIGHT)
-            * stats.ramp(share, *self.VALIDITY_LOST_BY_UPDATES_RANGE),
+        self.argue(
+            case,
             "validity-lost-by-updates",
+            share,
+            stats.ramp(losses.surprise, _SURPRISING, self.VALIDITY_LOST_BY_UPDATES_WEIGHT),
             count=len(hits),
             updates=losses.updates,
             others=losses.elsewhere,
@@ -279,13 +275,7 @@ class HiddenUpdates(Tuned):
             return
         late = stats.median(cosine.values[-self.ROWS :])
         case = Candidate("update-hidden", first_step=cosine.steps[0])
-        case.add(
-            self.HIDDEN_WEIGHT * stats.ramp(late, *self.HIDDEN_RANGE),
-            "hidden",
-            updates=len(cosine),
-            cosine=late,
-            norm=stats.median(norm.values[-self.ROWS :]),
-        )
+        self.argue(case, "hidden", late, updates=len(cosine), cosine=late, norm=stats.median(norm.values[-self.ROWS :]))
         if case.evidence:
             case.add(self.REWARD_RISES_WEIGHT * view.reward_trend.learned, "reward-rises")
             yield case.show(cosine, cosine.steps[0], cosine.steps[-1])

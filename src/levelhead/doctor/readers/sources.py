@@ -17,7 +17,7 @@ from levelhead.doctor.readers.base import Reader, Unread
 from levelhead.doctor.readers.collect import Collector
 from levelhead.doctor.readers.detect import HEAD, make_reader, recognise
 from levelhead.doctor.readers.lines import gunzip
-from levelhead.doctor.readers.statements import Statement
+from levelhead.doctor.readers.prose import Statement
 from levelhead.documents import DocumentError, load_json, read_lines, require_regular
 from levelhead.errors import InputError
 from levelhead.message import Message, Phrase

@@ -8,15 +8,12 @@ from dataclasses import replace
 
 from levelhead.doctor.readers import shapes
 from levelhead.doctor.readers.base import Row, Translator, Unread
-from levelhead.doctor.readers.dicts import Dicts
-from levelhead.doctor.readers.lines import Lines
+from levelhead.doctor.readers.lines import Lines, strip
 from levelhead.doctor.readers.places import Steps
-from levelhead.doctor.readers.prefixes import strip
-from levelhead.doctor.readers.prose import sentences
+from levelhead.doctor.readers.prose import Statement, Statements, sentences
 from levelhead.doctor.readers.sequences import Sequences
-from levelhead.doctor.readers.statements import Statement, Statements
-from levelhead.doctor.readers.tables import HtmlTable, Table
-from levelhead.doctor.readers.transposed import LongTable, TransposedTable
+from levelhead.doctor.readers.shapes import Dicts
+from levelhead.doctor.readers.tables import HtmlTable, LongTable, Table, TransposedTable
 from levelhead.doctor.readers.values import is_number, parse_number
 from levelhead.message import Message
 

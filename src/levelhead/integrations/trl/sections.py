@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ _SAMPLING = {
     "no_repeat_ngram": "no_repeat_ngram",
     "no_repeat_ngram_size": "no_repeat_ngram",
 }
+_MOST_TURNS = 64
 _TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
 _LOADING = ("dtype", "torch_dtype", "revision", "trust_remote_code", "attn_implementation")
 _ATTENTION = ("sdpa", "eager", "flash_attention_2")
@@ -79,6 +80,7 @@ class Asked:
         peft: PEFT's ``LoraConfig``; ``None`` for whole weights.
         four_bits: Whether the frozen base is held in four bits.
         rows: Rows that are trained on; ``None`` where their number is not known.
+        tools: Names of the functions that the policy may call.
     """
 
     model: str
@@ -86,6 +88,7 @@ class Asked:
     peft: Any
     four_bits: bool
     rows: float | None
+    tools: Sequence[str] = ()
 
 
 class Clock:
@@ -259,6 +262,16 @@ def optimizer(get: Settings, clock: Clock) -> dict[str, Any]:
         "warmup_steps": int(warmup),
         **({} if final is None else {"final_fraction": final}),
     }
+
+
+def tools(get: Settings, asked: Asked) -> dict[str, Any]:
+    """Return the functions of the task; TRL bounds neither their time nor their results, nor turns unless asked to."""
+    if not asked.tools:
+        return {}
+    calling = get["max_tool_calling_iterations"]
+    turns = _MOST_TURNS if calling is None else min(_MOST_TURNS, int(calling) + 1)
+    limits = {"turns": turns, "calls": 64, "timeout_s": 3600, "result_chars": 1_000_000}
+    return {"tools": {"functions": list(asked.tools), **limits}}
 
 
 def sampling(get: Settings) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def keys_of(settings: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
     stage["sampling"] = sections.sampling(get)
     # TRL goes on where every reward returns None; such answers are dropped and counted.
     task: dict[str, Any] = {"kind": "function", "reward_weights": get["reward_weights"], "on_reward_error": "drop"}
+    task |= sections.tools(get, asked)
     if asked.rows is None:
         task["limit"] = max(64, groups * int(stage["steps"]))
     label = get["run_name"] or (Path(get["output_dir"]).name if get["output_dir"] else "trl")

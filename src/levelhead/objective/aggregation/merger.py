@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from levelhead import metrics as metric
+from levelhead.objective.aggregation import AGGREGATORS, make_aggregator
 from levelhead.objective.aggregation.aggregators import Aggregator
 from levelhead.objective.aggregation.buffers import Buffer, combine, gramian, lent, read, write
 from levelhead.objective.aggregation.monitor import ConflictMonitor
-from levelhead.objective.aggregation.registry import AGGREGATORS, make_aggregator
 from levelhead.objective.aggregation.weighting import weights
 from levelhead.objective.terms import Term, scalar_loss
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.wording import asked
+from levelhead.tasks.base import SingleTurnTask
+from levelhead.tasks.mutations import forms_of
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.tasks.base import SingleTurnTask
 
 ROWS = 512
 """Training rows that are looked at."""
@@ -68,8 +70,7 @@ class AnswerInPrompt(Check):
         "the answer stands in {count} of {rows} prompts behind the words {before!r} ({chance:.0%} of prompts hold "
         "another row's answer): it can be copied, such as {answer!r} of {where}",
         "{rows} 条提示词中有 {count} 条的答案就在 {before!r} 之后（含别行答案的占 {chance:.0%}）：可以照抄，例如 "
-        "{where} "
-        "的 {answer!r}",
+        "{where} 的 {answer!r}",
         fix=Fix(
             "take the answer out of the prompt (a hint, a label, metadata that came along)",
             "从提示词中去掉答案（提示、标签或一同带入的元数据）",
@@ -78,17 +79,11 @@ class AnswerInPrompt(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers that are known."""
-        from levelhead.tasks.base import SingleTurnTask
-
         for name, task in context.setup.tasks.items():
             if isinstance(task, SingleTurnTask) and not task.demonstrates:
                 yield from self._of_task(name, task)
 
     def _of_task(self, name: str, task: SingleTurnTask) -> Iterator[Outcome]:
-        import itertools
-
-        from levelhead.preflight.wording import asked
-
         some = itertools.islice(task.prompts("train", 0), ROWS)
         pairs = [(prompt, answer[0]) for prompt in some if (answer := task.oracle(prompt)) and answer[0].strip()]
         if len(pairs) < FEWEST:
@@ -110,16 +105,12 @@ class AnswerInPrompt(Check):
 
 def _said(answer: str) -> str:
     """Return what an answer says, without a box, tags or a last line around it."""
-    from levelhead.tasks.mutations import forms_of
-
     (form,) = forms_of([answer])
     return form.said
 
 
 def _found(text: str, answer: str) -> list[int]:
     """Return where an answer stands in a text, as words of its own."""
-    import re
-
     edges = r"(?<!\w)" if answer[:1].isalnum() else "", r"(?!\w)" if answer[-1:].isalnum() else ""
     return [m.start() for m in re.finditer(edges[0] + re.escape(answer) + edges[1], text, re.IGNORECASE)]
 
@@ -138,8 +129,6 @@ def _place(texts: Sequence[str], answers: Sequence[str]) -> Place | None:
 
     Where one text follows in all prompts (a list of labels), it is nobody's own answer.
     """
-    import re
-
     masked = [_digitless(text) for text in texts]
     rows: dict[str, set[int]] = {}
     for i, (text, answer) in enumerate(zip(texts, answers, strict=True)):
@@ -160,6 +149,4 @@ def _place(texts: Sequence[str], answers: Sequence[str]) -> Place | None:
 
 
 def _digitless(text: str) -> str:
-    import re
-
     return re.sub(r"\d+", "#", text)

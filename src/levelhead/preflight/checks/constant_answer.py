@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.diagnosis.verdict import short
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.records import Prompt
+from levelhead.rollout.draws import derive
+from levelhead.tasks.base import SingleTurnTask, Task
+from levelhead.tasks.constant import Constant, ConstantSearch, Estimate, leaves_much
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.records import Prompt
-    from levelhead.tasks.base import SingleTurnTask, Task
-    from levelhead.tasks.constant import Constant, Estimate
-
 
 ITEMS = 96
 """Training prompts of a task that constant answers are scored on."""
@@ -37,8 +37,7 @@ class ConstantAnswer(Check):
     needs = "rewards"
     proves = Message(
         "No answer that needs no reading pays more than right ones; and where a supervised stage comes first, none "
-        "pays so "
-        "well that a policy that has only learnt the form would settle on it.",
+        "pays so well that a policy that has only learnt the form would settle on it.",
         "没有不用读题的回答比正确答案得分更高；先做监督微调时，也没有哪个得分高到只学会格式的策略会停在那里。",
     )
     how = Message(
@@ -48,8 +47,7 @@ class ConstantAnswer(Check):
     )
     cannot = Message(
         "What the policy itself scores is not known here: the evaluation before the reinforcement stage compares it "
-        "with "
-        "the best constant answer. Shortcuts that read a little of the prompt are not found, nor are scripts for "
+        "with the best constant answer. Shortcuts that read a little of the prompt are not found, nor are scripts for "
         "episodes.",
         "策略自己的得分在这里不得而知：强化学习阶段之前的评估会把它与最好的固定回答相比。读一点题的取巧办法找不到，多"
         "轮回合的固定脚本也不在此列。",
@@ -66,8 +64,7 @@ class ConstantAnswer(Check):
     )
     over_perfect = Message(
         "a policy that always answers {answer} scores {constant:+.2f}, {more:.2g} more than perfect ones: being right "
-        "is not "
-        "what is paid",
+        "is not what is paid",
         "一律回答 {answer} 的策略得 {constant:+.2f}，比标准答案还高 {more:.2g}：奖励给的不是答对",
         fix=Fix(
             "look what the reward pays besides right answers (length, phrases, form), and whether the oracle is right",
@@ -87,8 +84,7 @@ class ConstantAnswer(Check):
     )
     gives_up = Message(
         "a policy that always answers {answer} scores {constant:+.2f}, though only {low:+.2f} where {stratum}: GRPO "
-        "will "
-        "find it unless SFT teaches reading",
+        "will find it unless SFT teaches reading",
         "一律回答 {answer} 的策略得 {constant:+.2f}，虽然在 {stratum} 的题上只得 {low:+.2f}：除非 SFT 教会读题，GRPO "
         "会学成那样",
         fix=_fix,
@@ -96,8 +92,6 @@ class ConstantAnswer(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers that scores by rules."""
-        from levelhead.tasks.base import SingleTurnTask
-
         if context.grpo is None or not context.recipe.eval.constant:
             return
         for name, task in context.scorable.items():
@@ -106,12 +100,6 @@ class ConstantAnswer(Check):
                 yield self._of_task(context, name, task)
 
     def _of_task(self, context: PreflightContext, name: str, task: SingleTurnTask) -> Outcome:
-        import itertools
-
-        from levelhead.diagnosis.verdict import short
-        from levelhead.rollout.draws import derive
-        from levelhead.tasks.constant import ConstantSearch, Estimate, leaves_much
-
         search = ConstantSearch(task, context.collector().completion_ids, derive(context.seed, "candidates", name))
         prompts = list(itertools.islice(task.prompts("train", derive(context.seed, "constant", name)), ITEMS))
         constant = context.loop.run(search.best(prompts))
@@ -161,8 +149,6 @@ class ConstantAnswer(Check):
         answer is a trap where it beats these by a quarter of the way from an empty answer to a perfect one, or where it
         earns two fifths of that way and yet gives a whole stratum up: then it lives on a base rate.
         """
-        from levelhead.tasks.constant import Estimate
-
         if perfect is None or empty is None or perfect <= empty:
             return None
         width, score = perfect - empty, Estimate.of(constant.scores)
@@ -181,15 +167,12 @@ class ConstantAnswer(Check):
 
 def _over_perfect(constant: Constant, perfect: Sequence[float | None]) -> Estimate | None:
     """By how much a constant answer scores more than perfect ones to the same prompts; ``None`` where few are known."""
-    from levelhead.tasks.constant import Estimate
-
     gaps = [its - own for its, own in zip(constant.scores, perfect, strict=True) if own is not None]
     return Estimate.of(gaps) if len(gaps) >= FEWEST else None
 
 
 def _balanced(task: Task, prompts: Sequence[Prompt], constant: Constant) -> float:
     """Mean over all items or over strata alike, whichever is less: an easy stratum may be most of the items."""
-    from levelhead.tasks.constant import Estimate
     from levelhead.training.evaluate import balanced_mean, main_stratum
 
     main = [main_stratum(task, prompt) for prompt in prompts]

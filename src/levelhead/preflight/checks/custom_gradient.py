@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.records import Group, Rollout, Score, Turn
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from levelhead.objective.losses import Loss
     from levelhead.preflight.context import PreflightContext
-
 
 CONSIDERED = 24
 """Tokens whose slopes are compared."""
@@ -29,14 +28,12 @@ class CustomGradient(Check):
     needs = "rewards"
     proves = Message(
         "A loss of your own makes tokens with a positive advantage likelier, and an estimator of your own gives a "
-        "rollout a "
-        "larger advantage for a larger reward.",
+        "rollout a larger advantage for a larger reward.",
         "你自己的损失使优势为正的 token 更可能；你自己的优势估计在奖励更大时给出更大的优势。",
     )
     how = Message(
         "Evaluates the loss on made-up log-probabilities in float64, compares its gradient with finite differences "
-        "token by "
-        "token, and raises one reward after another.",
+        "token by token, and raises one reward after another.",
         "在人为的对数概率上用 float64 计算损失，逐个 token 与有限差分比较梯度，并逐个提高奖励。",
     )
     cannot = Message(
@@ -51,8 +48,7 @@ class CustomGradient(Check):
     )
     detached = Message(
         "the gradient of the loss is the slope of its value at {same} of {count} tokens only, and points where "
-        "advantages do: "
-        "right where something is detached on purpose",
+        "advantages do: right where something is detached on purpose",
         "{count} 个 token 中只有 {same} 个的损失梯度与数值的斜率相同，方向与优势一致：如果有意 detach，这是对的",
     )
     uphill = Message(
@@ -119,14 +115,30 @@ class CustomGradient(Check):
         return self.ok(message, same=same, count=CONSIDERED)
 
     def _estimator(self, context: PreflightContext) -> Outcome:
-        from levelhead.preflight.estimating import advantages_of
-
         base = [0.2, 0.9, 0.4, 0.1]
-        before = advantages_of(context, base)
+        before = _advantages_of(context, base)
         off = 0
         for i in range(len(base)):
             raised = [value + 0.05 * (i == j) for j, value in enumerate(base)]
-            off += advantages_of(context, raised)[i] < before[i] - 1e-9
+            off += _advantages_of(context, raised)[i] < before[i] - 1e-9
         if off:
             return self.fail(self.falling, off=off, count=len(base))
         return self.ok(self.rising, count=len(base))
+
+
+def _advantages_of(context: PreflightContext, rewards: Sequence[float]) -> list[float]:
+    """Return the advantage of each rollout of a group with these rewards, one each, without shaping."""
+    from levelhead.training.prepare import make_objective
+
+    assert context.grpo is not None  # noqa: S101 - asked for with a grpo stage only
+    objective, estimator = make_objective(context.recipe, context.grpo)
+    task = next(iter(context.setup.tasks.values()))
+    (prompt,) = itertools.islice(task.prompts("train", 0), 1)
+    rollouts = []
+    for i, reward in enumerate(rewards):
+        zeros = (0.0,) * (i + 3)
+        turn = Turn((0,), (0,) * (i + 3), zeros, zeros, "stop")
+        rollouts.append(Rollout(prompt.id, (turn,), Score(reward, {"reward": reward})))
+    group = Group(prompt, tuple(rollouts))
+    advantages, _ = estimator.assign([group], None, objective.coefficients.kl)
+    return [float(value) for value in advantages[0].values]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.wording import asked, plain
+from levelhead.records import Prompt
+from levelhead.tasks.base import SingleTurnTask
+from levelhead.tasks.marking import EQUAL, scorer
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.records import Prompt
-    from levelhead.tasks.base import SingleTurnTask
 
 ROWS = 20_000
 """Training rows that are compared."""
@@ -62,11 +63,6 @@ class DuplicateRows(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers."""
-        import itertools
-
-        from levelhead.preflight.wording import asked, plain
-        from levelhead.tasks.base import SingleTurnTask
-
         for name, task in context.scorable.items():
             if not isinstance(task, SingleTurnTask):
                 continue
@@ -105,8 +101,6 @@ def _contradictions(
     context: PreflightContext, task: SingleTurnTask, groups: Sequence[Sequence[Prompt]]
 ) -> list[tuple[Prompt, Prompt]]:
     """Return pairs of rows that ask the same, of which one's perfect answer is not the other's."""
-    from levelhead.tasks.marking import EQUAL, scorer
-
     pairs = [
         (group[0], prompt)
         for group in groups

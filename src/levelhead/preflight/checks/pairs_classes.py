@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+import numpy as np
+
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.wording import asked
+from levelhead.records import Prompt
+from levelhead.tasks.base import SingleTurnTask
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.records import Prompt
-    from levelhead.tasks.base import SingleTurnTask
     from levelhead.training.fit import Floats
 
 ROWS = 512
@@ -93,8 +95,6 @@ class PairsClasses(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task whose perfect answers are of few kinds."""
-        from levelhead.tasks.base import SingleTurnTask
-
         for name, task in context.setup.tasks.items():
             if isinstance(task, SingleTurnTask) and not task.demonstrates:
                 prompts, labels = _rows(task)
@@ -103,8 +103,6 @@ class PairsClasses(Check):
                     yield self._judged(name, prompts, labels)
 
     def _judged(self, name: str, prompts: Sequence[Prompt], labels: Sequence[str]) -> Outcome:
-        from levelhead.preflight.wording import asked
-
         alike_nn = _alikeness([asked(prompt) for prompt in prompts])
         kinds, half = len({*labels}), len(labels) // 2
         for part in (slice(None), slice(half), slice(half, None)):
@@ -136,8 +134,6 @@ def _names_classes(prompts: Sequence[Prompt], labels: Sequence[str]) -> bool:
 
 def _rows(task: SingleTurnTask) -> tuple[list[Prompt], list[str]]:
     """Return neighbouring training rows in the order of the data, and what their answers say."""
-    import itertools
-
     from levelhead.preflight.pairing import LOOKED_AT, natural
 
     some = sorted(itertools.islice(task.prompts("train", 0), LOOKED_AT), key=lambda prompt: natural(prompt.id))[:ROWS]
@@ -147,8 +143,6 @@ def _rows(task: SingleTurnTask) -> tuple[list[Prompt], list[str]]:
 
 def _alikeness(texts: Sequence[str]) -> Floats:
     """Return how alike texts are, (n, n): cosine of their words, which weigh by how rare they are, centred."""
-    import numpy as np
-
     words = [{*re.findall(r"\w+", text.casefold())} for text in texts]
     vocabulary = {word: i for i, word in enumerate(sorted(set().union(*words)))}
     counts_nv = np.zeros((len(texts), len(vocabulary)))
@@ -164,8 +158,6 @@ def _alikeness(texts: Sequence[str]) -> Floats:
 
 def _deviations(alike_nn: Floats, labels: Sequence[str], lag: int) -> float:
     """Return by how many deviations texts with the same label some rows on are more alike than by chance."""
-    import numpy as np
-
     n = len(labels) - abs(lag)
     start = max(0, -lag)
     alike_nn = alike_nn[start : start + n, start : start + n]

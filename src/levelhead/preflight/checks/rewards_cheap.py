@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.records import Prompt
+from levelhead.rollout.draws import derive
+from levelhead.tasks.base import SingleTurnTask
+from levelhead.tasks.marking import Marks, Score, rows_of, scorer, stand_in
 from levelhead.tasks.mutations import FREE, HEDGED, KINDS, NONSENSE, TOLERATED
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.records import Prompt
-    from levelhead.tasks.base import SingleTurnTask
-    from levelhead.tasks.marking import Marks, Score
 
 ROWS, FEW = 256, 24
 """Training rows whose perfect answer is scored beside gibberish; rows of which all mutations are."""
@@ -114,18 +114,11 @@ class RewardsCheap(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers that scores by rules."""
-        from levelhead.tasks.base import SingleTurnTask
-
         for name, task in context.scorable.items():
             if isinstance(task, SingleTurnTask) and task.rules is not None and not task.guesses:
                 yield self._of_task(context, name, task.rules)
 
     def _of_task(self, context: PreflightContext, name: str, task: SingleTurnTask) -> Outcome:
-        import itertools
-
-        from levelhead.rollout.draws import derive
-        from levelhead.tasks.marking import Marks, rows_of, scorer, stand_in
-
         score = scorer(task, context.collector().completion_ids, context.loop.run)
         prompts = list(itertools.islice(task.prompts("train", derive(context.seed, "cheap", name)), ROWS))
         pairs = [(prompt, answer[0]) for prompt in prompts if (answer := task.oracle(prompt)) and answer[0].strip()]

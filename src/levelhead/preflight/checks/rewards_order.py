@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.preflight.check import LEVEL, Check, Fix, Message, Outcome
+from levelhead.preflight.known import by_construction
+from levelhead.rollout.draws import derive
+from levelhead.tasks.base import SingleTurnTask, Task
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.tasks.base import Task
-
 
 Scores = dict[str, list[float | None]]
 
@@ -36,8 +38,7 @@ class RewardsOrder(Check):
     needs = "rewards"
     proves = Message(
         "The task's perfect answers score more than empty ones and nonsense, nothing scores more than they do, and "
-        "each "
-        "scores more under its own prompt than under another's, where the score depends on the prompt at all.",
+        "each scores more under its own prompt than under another's, where the score depends on the prompt at all.",
         "标准答案得分高于空回答和胡乱的回答，没有什么得分更高；只要得分与题目有关，每个标准答案在自己的题下得分更高。",
     )
     how = Message(
@@ -74,8 +75,7 @@ class RewardsOrder(Check):
     )
     out_of_step = Message(
         "of {compared} perfect answers whose score depends on the prompt, {better} score more under their own than "
-        "under "
-        "another's: answers and columns are out of step ({scores})",
+        "under another's: answers and columns are out of step ({scores})",
         "{compared} 个得分与题目有关的标准答案中，只有 {better} 个在自己的题下得分更高：回答与数据列错位（{scores}）",
         fix=Fix(
             "look whether row i's answer is judged by row i's columns, and whether the oracle is that row's",
@@ -97,19 +97,13 @@ class RewardsOrder(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task."""
-        import itertools
-
-        from levelhead.preflight.chance import LEVEL
-        from levelhead.preflight.known import by_construction
-        from levelhead.rollout.draws import derive
-
         for name, task in context.scorable.items():
             prompts = context.prompts[name][:PROBED]
             scores = by_construction(context, task, prompts)
             outcome = self._judged(task, scores, 1.0)
             better, compared = _own_prompts(scores)
             if outcome.status != "pass" or better < compared:  # few scores may be out of order by chance
-                most = DOUBTED if context.is_single(task) else REPLAYED
+                most = DOUBTED if isinstance(task, SingleTurnTask) else REPLAYED
                 more = list(itertools.islice(task.prompts("train", derive(context.seed, "order", name)), most))
                 if len(more) > len(prompts):
                     level = LEVEL / len(context.setup.tasks)
@@ -117,11 +111,6 @@ class RewardsOrder(Check):
             yield outcome
 
     def _judged(self, task: Task, scores: Scores, level: float) -> Outcome:
-        from statistics import fmean, pstdev
-
-        from levelhead.preflight.chance import sign_p
-        from levelhead.tasks.base import SingleTurnTask
-
         name = task.name
         by_kind = {kind: [s for s in values if s is not None] for kind, values in scores.items()}
         means = {kind: fmean(values) for kind, values in by_kind.items() if values}
@@ -167,10 +156,14 @@ def _own_prompts(scores: Scores) -> tuple[int, int]:
 
 def _more_often(scores: Mapping[str, Sequence[float | None]], kind: str, other: str, level: float) -> bool:
     """Whether answers of one kind score more than those of another, on average and too often for chance."""
-    from levelhead.preflight.chance import sign_p
-
     pairs = [(a, b) for a, b in zip(scores[kind], scores[other], strict=True) if a is not None and b is not None]
     gaps = [a - b for a, b in pairs]
     if not gaps or sum(gaps) <= 1e-9 * len(gaps):
         return False
     return sign_p(sum(gap > 1e-9 for gap in gaps), sum(gap < -1e-9 for gap in gaps)) <= level
+
+
+def sign_p(above: int, below: int) -> float:
+    """Return the exact p-value of a sign test: the chance of so many ``above`` where either side is as likely."""
+    n = above + below
+    return min(1.0, math.fsum(math.comb(n, k) for k in range(above, n + 1)) / 2.0**n) if n else 1.0

@@ -2,18 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import datetime as dt
+import random
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean, pvariance
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome, Status
+import numpy as np
+
+from levelhead.preflight.check import Check, Fix, Message, Outcome, Status
+from levelhead.preflight.known import KnownAnswers, known_answers, perfect_answers, play, same, scores_of, total_of
+from levelhead.records import Score
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
-    from levelhead.preflight.known import KnownAnswers
-    from levelhead.records import Score
     from levelhead.tasks.second_process import SecondProcess
+
+LATER_S = 400 * 86400.0 + 12345.0
+"""Seconds that the clock is put forward."""
+
+
+@contextlib.contextmanager
+def other_random_numbers() -> Iterator[None]:
+    """Seed every global generator otherwise inside."""
+    import torch
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 - the global one is kept
+    random.seed(20_240_229)
+    np.random.seed(20_240_229)  # noqa: NPY002 - rewards may draw from it
+    torch.manual_seed(20_240_229)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002 - restored
+        torch.set_rng_state(states[2])
+
+
+class _LaterDate(dt.date):
+    """Today is another day."""
+
+    @classmethod
+    def today(cls) -> _LaterDate:
+        """Return the shifted day."""
+        return cls.fromtimestamp(time.time())
+
+
+class _LaterTime(dt.datetime):
+    """Now is another time."""
+
+    @classmethod
+    def now(cls, tz: dt.tzinfo | None = None) -> _LaterTime:
+        """Return the shifted time."""
+        return cls.fromtimestamp(time.time(), tz)
+
+    @classmethod
+    def utcnow(cls) -> _LaterTime:
+        """Return the shifted time, without a zone."""
+        return cls.fromtimestamp(time.time(), dt.UTC).replace(tzinfo=None)
+
+    @classmethod
+    def today(cls) -> _LaterTime:
+        """Return the shifted time."""
+        return cls.now()
+
+
+@contextlib.contextmanager
+def later_clock() -> Iterator[None]:
+    """Put the clock forward inside, for code that is not a library's: a reward function and what it imports."""
+    real = {name: getattr(time, name) for name in ("time", "time_ns", "localtime", "gmtime")}
+    later: dict[str, Callable[..., Any]] = {
+        "time": lambda: real["time"]() + LATER_S,
+        "time_ns": lambda: real["time_ns"]() + int(LATER_S * 1e9),
+        "localtime": lambda seconds=None: real["localtime"](time.time() if seconds is None else seconds),
+        "gmtime": lambda seconds=None: real["gmtime"](time.time() if seconds is None else seconds),
+    }
+    swaps: dict[int, Any] = {id(real[name]): later[name] for name in real}
+    swaps |= {id(dt.datetime): _LaterTime, id(dt.date): _LaterDate}
+    changed = [(time, name, real[name], later[name]) for name in real]
+    changed += [(dt, "datetime", dt.datetime, _LaterTime), (dt, "date", dt.date, _LaterDate)]
+    for module in _own_modules():
+        attributes = [(name, value) for name, value in list(vars(module).items()) if id(value) in swaps]
+        changed += [(module, name, value, swaps[id(value)]) for name, value in attributes]
+    for owner, name, _, new in changed:
+        setattr(owner, name, new)
+    try:
+        yield
+    finally:
+        for owner, name, old, _ in changed:
+            setattr(owner, name, old)
+
+
+def _own_modules() -> list[Any]:
+    """Modules that are neither Python's nor installed packages, nor this one."""
+    paths = sysconfig.get_paths()
+    libraries = tuple(paths[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
+    modules = []
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and not file.startswith(libraries) and module.__name__ != __name__:
+            modules.append(module)
+    return modules
 
 
 NOISE = 0.25
@@ -30,8 +123,7 @@ class RewardsSteady(Check):
     proves = Message("A score depends on the answer alone.", "得分只取决于回答。")
     how = Message(
         "Scores the same answers again: after another call, with other global random numbers, at another time, in "
-        "another "
-        "order, in another batch and in another process.",
+        "another order, in another batch and in another process.",
         "给同样的回答再次打分：再次调用、换全局随机数、换时间、换顺序、换批、换进程。",
     )
     cannot = Message(
@@ -75,8 +167,7 @@ class RewardsSteady(Check):
     )
     shifted = Message(
         "in a batch {off} of {count} answers get their neighbour's score: {left_out} answers, such as {text!r}, are "
-        "left "
-        "out of the list of rewards, and all others move up or down",
+        "left out of the list of rewards, and all others move up or down",
         "一批中 {count} 个回答有 {off} 个得到了相邻回答的分：{left_out} 个回答（例如 {text!r}）没有进入奖励列表，其余的"
         "都移了位",
         fix=Fix(
@@ -95,17 +186,13 @@ class RewardsSteady(Check):
     replayed = Message("{count} episodes get the same reward again", "{count} 个回合重做时奖励相同")
     episode = Message(
         "{off} of {count} perfect episodes get another reward when they are played again with the same actions, "
-        "written as "
-        "tokens: {before:.4g}, then {after:.4g}",
+        "written as tokens: {before:.4g}, then {after:.4g}",
         "{count} 个标准回合中有 {off} 个以相同动作（写成 token）重做时奖励不同：先是 {before:.4g}，后是 {after:.4g}",
         fix=Fix("let an episode depend on its prompt's seed and its actions alone", "让回合只取决于题目的种子和动作"),
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task whose scores cost no calls elsewhere."""
-        import contextlib
-
-        from levelhead.preflight.known import known_answers
         from levelhead.tasks.second_process import second_process_of
         from levelhead.training.prepare import name_of
 
@@ -124,9 +211,6 @@ class RewardsSteady(Check):
     def _of_answers(
         self, context: PreflightContext, name: str, probes: KnownAnswers, elsewhere: SecondProcess | None
     ) -> Outcome:
-        from levelhead.preflight.circumstances import later_clock, other_random_numbers
-        from levelhead.preflight.known import scores_of
-
         answers = probes.answers
         base = scores_of(context, probes, answers)
         readings = {self.again: scores_of(context, probes, answers)}
@@ -157,8 +241,6 @@ class RewardsSteady(Check):
 
     def _of_episodes(self, context: PreflightContext, name: str) -> Outcome:
         """Play perfect episodes twice, the second time with answers that have been tokens in between."""
-        from levelhead.preflight.known import perfect_answers, play
-
         task, prompts = context.setup.tasks[name], context.prompts[name][:PLAYED]
 
         def tokens(text: str) -> str:
@@ -183,8 +265,6 @@ class RewardsSteady(Check):
 
 def _changed(before: Sequence[Score | None], after: Sequence[Score | None]) -> dict[str, float]:
     """Return how many scores changed, of how many, and an example; nothing where none did."""
-    from levelhead.preflight.known import same, total_of
-
     pairs = [(a, b) for a, b in zip(before, after, strict=True) if not same(a, b)]
     if not pairs:
         return {}
@@ -213,8 +293,6 @@ def _left_out(alone: Sequence[Score | None], batch: Sequence[Score | None]) -> l
 
 def _noise(before: Sequence[Score | None], after: Sequence[Score | None]) -> float:
     """Return the share of the variance of two readings of the same rewards that lies between the readings."""
-    from statistics import fmean, pvariance
-
     pairs = [(a.total, b.total) for a, b in zip(before, after, strict=True) if a is not None and b is not None]
     if not pairs or sum((a is None) != (b is None) for a, b in zip(before, after, strict=True)) > len(before) // 4:
         return 1.0 if _changed(before, after) else 0.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from levelhead.preflight.check import Check
-from levelhead.preflight.message import Fix, Message
-from levelhead.preflight.result import Outcome
+from levelhead.errors import InputError
+from levelhead.preflight.check import Check, Fix, Message, Outcome
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext
@@ -59,7 +58,6 @@ class Wall(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task that runs programs."""
-        from levelhead.errors import InputError
         from levelhead.training.prepare import name_of
 
         for section in context.recipe.tasks:

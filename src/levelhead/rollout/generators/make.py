@@ -39,7 +39,7 @@ def make_generator(
     if isinstance(beside, VllmGenerator):
         return VllmGenerator(policy, beside.engine, executor, shares=True)
     if isinstance(section, Vllm):
-        from levelhead.rollout.generators.vllm.make import make_engine
+        from levelhead.rollout.generators.vllm.generator import make_engine
 
         return VllmGenerator(policy, make_engine(section, policy), executor)
     return make_local(policy, executor)

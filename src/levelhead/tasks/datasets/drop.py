@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from levelhead.tasks.datasets.base import Dataset, Example
-from levelhead.tasks.datasets.checkers.spans import SEPARATOR, check_spans
+from levelhead.tasks.datasets.spans import SEPARATOR, check_spans
 from levelhead.tasks.files import Row, kind_of
 
 _DATE = ("day", "month", "year")

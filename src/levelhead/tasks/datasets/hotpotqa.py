@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from levelhead.tasks.datasets.base import DIFFICULTIES, Dataset, Example
-from levelhead.tasks.datasets.checkers.spans import check_words
+from levelhead.tasks.datasets.spans import check_words
 from levelhead.tasks.files import Row, kind_of
 
 

@@ -10,8 +10,7 @@ from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Code, Questions
 from levelhead.records import Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask, Split
-from levelhead.tasks.datasets.load import load
-from levelhead.tasks.datasets.registry import dataset_named
+from levelhead.tasks.datasets.load import dataset_named, load
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 
 

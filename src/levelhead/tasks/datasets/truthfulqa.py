@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from levelhead.tasks.datasets.base import Dataset, Example, options_text
-from levelhead.tasks.datasets.checkers.letters import check_letter
+from levelhead.tasks.datasets.spans import check_letter
 from levelhead.tasks.files import Row, kind_of
 from levelhead.tasks.splits import in_seed_order
 

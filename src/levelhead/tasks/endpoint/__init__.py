@@ -3,7 +3,7 @@
 from levelhead.tasks.endpoint.cache import Reply, ReplyCache
 from levelhead.tasks.endpoint.client import ChatClient, all_of
 from levelhead.tasks.endpoint.dialects import Form
-from levelhead.tasks.endpoint.errors import BudgetError, EndpointError
+from levelhead.tasks.endpoint.exchange import BudgetError, EndpointError
 from levelhead.tasks.endpoint.pace import Pace
 
 __all__ = ["BudgetError", "ChatClient", "EndpointError", "Form", "Pace", "Reply", "ReplyCache", "all_of"]

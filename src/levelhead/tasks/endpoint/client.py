@@ -18,11 +18,16 @@ from levelhead.recipe.endpoint import Endpoint
 from levelhead.records import Message
 from levelhead.tasks.endpoint.cache import CacheError, Reply, ReplyCache, content_key
 from levelhead.tasks.endpoint.dialects import Call, Form, dialect_of
-from levelhead.tasks.endpoint.errors import BudgetError, EndpointError, FailedAttemptError, UnreachedError
-from levelhead.tasks.endpoint.exchange import Exchange, Response
-from levelhead.tasks.endpoint.pace import Gate, Pace
-from levelhead.tasks.endpoint.parameters import hint, merge
-from levelhead.tasks.endpoint.waits import Waits
+from levelhead.tasks.endpoint.exchange import (
+    BudgetError,
+    EndpointError,
+    Exchange,
+    FailedAttemptError,
+    Response,
+    UnreachedError,
+    Waits,
+)
+from levelhead.tasks.endpoint.pace import Gate, Pace, hint, merge
 from levelhead.tasks.endpoint.wire import NoCompletionError, counted_tokens, read_body, write_body
 from levelhead.tasks.metering import Usage
 from levelhead.terminal.secrets import without_secrets

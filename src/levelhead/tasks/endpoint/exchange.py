@@ -1,24 +1,119 @@
-"""One HTTP exchange with an endpoint that may do anything: a deadline over all of it, and caps on what is read."""
+"""One HTTP exchange with an endpoint that may do anything: its deadline and caps, what can fail, and for how long."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import random
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Self
 
 import httpx2
 
 from levelhead.diagnosis.notice import printable
-from levelhead.errors import InputError
+from levelhead.errors import InputError, RewardError
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.tasks.endpoint.dialects import dialect_of
-from levelhead.tasks.endpoint.errors import FailedAttemptError, UnreachedError
-from levelhead.tasks.endpoint.waits import read_retry_after
 from levelhead.terminal.secrets import Secrets, secrets_of, without_secrets
+
+
+class EndpointError(RewardError):
+    """The endpoint cannot be used: it refuses, or gives no usable reply for longer than the recipe has patience.
+
+    Args:
+        message: What happened, in one line.
+        cause: ``authentication`` (401, 403), ``refusal`` (any other status), ``outage`` or ``budget``.
+        fix: What to change.
+    """
+
+    def __init__(self, message: str, cause: str = "refusal", fix: str = "") -> None:
+        super().__init__(message)
+        self.cause, self.fix = cause, fix
+
+
+class BudgetError(EndpointError):
+    """The budget in calls, tokens or money is used up."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "budget", "raise the budget that the message names and resume the run")
+
+
+class FailedAttemptError(Exception):
+    """One attempt at a call came to nothing; the next one may do better.
+
+    Attributes:
+        after_s: Seconds that the endpoint asks to be left alone, if it does.
+        throttled: Whether there were too many calls (429).
+    """
+
+    def __init__(self, reason: str, after_s: float | None = None, *, throttled: bool = False) -> None:
+        super().__init__(reason)
+        self.after_s, self.throttled = after_s, throttled
+
+
+class UnreachedError(FailedAttemptError):
+    """No connection could be made: the call has not reached the endpoint, and cannot be billed."""
+
+
+LONGEST_WAIT_S = 30.0
+"""Longest wait of our own between two attempts at a call."""
+LONGEST_RETRY_AFTER_S = 120.0
+"""Longest wait that an endpoint is granted by ``Retry-After``."""
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+
+
+def read_retry_after(header: str | None, now: datetime | None = None) -> float | None:
+    """Return the seconds that a ``Retry-After`` header asks for, 0 or more.
+
+    It holds seconds (RFC 9110, 10.2.3; fractions are read as well) or a date.  ``None`` for anything else.
+
+    Args:
+        header: Its value; ``None`` where there is none.
+        now: The time that a date is compared with.
+    """
+    text = (header or "").strip()
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    try:
+        date = parsedate_to_datetime(text)
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        return max(0.0, (date - (now or datetime.now(UTC))).total_seconds())
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+class Waits:
+    """The waits between the attempts at one call.
+
+    They double from ``backoff_s`` up to 30 s, each shortened by a random factor of 0.5 to 1, so that calls that failed
+    together do not come back together.  An endpoint may ask for longer, up to 120 s, but never for less.
+
+    Args:
+        backoff_s: The first wait.
+        seed: Fixes the jitter: the content of the call.
+    """
+
+    def __init__(self, backoff_s: float, seed: str) -> None:
+        self._next = min(backoff_s, LONGEST_WAIT_S)
+        self._random = random.Random(f"waits/{seed}")
+
+    def next(self, asked_s: float | None, left_s: float) -> float:
+        """Return the seconds to wait before the next attempt.
+
+        Args:
+            asked_s: What the endpoint asks for, if it does.
+            left_s: Patience that is left: the last attempt is made when it ends.
+        """
+        own = self._next * self._random.uniform(0.5, 1.0)
+        self._next = min(2 * self._next, LONGEST_WAIT_S)
+        asked = min(asked_s or 0.0, LONGEST_RETRY_AFTER_S) * self._random.uniform(1.0, 1.1)
+        return min(max(own, asked), left_s)
+
 
 BYTES_BESIDE_TEXT = 1_048_576
 """Bytes that a reply may have besides its text."""

@@ -234,7 +234,7 @@ def _arguments(answers: Sequence[Answer], state: TrainerState, notes: Notes) -> 
     return columns | {
         "prompts": [copied(fact["prompt"]) for fact in facts],
         "completions": [
-            answer.text if text else [{"role": "assistant", "content": answer.text}]
+            answer.text if text else [*copied(list(answer.turns)), {"role": "assistant", "content": answer.text}]
             for answer, text in zip(answers, texts, strict=True)
         ],
         "completion_ids": [list(answer.token_ids) for answer in answers],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from levelhead.errors import InputError, RewardError
@@ -21,8 +21,7 @@ from levelhead.tasks.function.sources import load_table
 from levelhead.tasks.main_thread import no_running_loop
 from levelhead.tasks.metering import RewardTally, open_account
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
-from levelhead.tasks.tools.episode import ToolEpisode
-from levelhead.tasks.tools.toolbox import Toolbox
+from levelhead.tasks.tools import Toolbox, ToolEpisode
 
 
 class FunctionTask(SingleTurnTask):
@@ -35,6 +34,7 @@ class FunctionTask(SingleTurnTask):
         data: Iterable[Mapping[str, Any]] | None = None,
         eval_data: Iterable[Mapping[str, Any]] | None = None,
         rewards: Sequence[str | RewardFunction] | RewardFunction | None = None,
+        tools: Sequence[Callable[..., Any]] = (),
     ) -> None:
         """Load data and reward functions, and check that they fit.
 
@@ -44,6 +44,7 @@ class FunctionTask(SingleTurnTask):
                 One without a length is read up to ``section.limit`` rows.
             eval_data: Rows that are held out, in place of a share of the data.
             rewards: Callables (or ``file.py:name``) in place of ``section.rewards``.
+            tools: Callables in place of ``section.tools.functions``.
 
         Raises:
             InputError: The data or the reward functions are missing, malformed, or do not fit each other.
@@ -54,7 +55,7 @@ class FunctionTask(SingleTurnTask):
             raise InputError(f"rewards= must be a function or a list of functions, not a {type(rewards).__name__}")
         entries = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
         self.name = section.name or section.kind
-        self.tools: Toolbox | None = Toolbox(section.tools) if isinstance(section.tools, ToolUse) else None
+        self.tools: Toolbox | None = Toolbox(section.tools, tools) if isinstance(section.tools, ToolUse) else None
         self._progress = _Progress()
         table = load_table(section, data, eval_data)
         examples = make_examples(table, section)

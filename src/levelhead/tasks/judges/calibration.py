@@ -6,7 +6,7 @@ import bisect
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -199,8 +199,3 @@ def write_calibrations(path: Path, entries: Mapping[str, Mapping[str, Entry]]) -
         draft.replace(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error})") from error
-
-
-def plain(figures: Figures) -> dict[str, float | str | None]:
-    """Return figures as the file holds them."""
-    return asdict(figures)

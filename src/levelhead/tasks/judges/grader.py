@@ -14,7 +14,7 @@ from levelhead.records import Event, Prompt, Score, Severity
 from levelhead.rollout.draws import generator
 from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.grader import GRADE, Grader
-from levelhead.tasks.judges.anchors import AnchorSet
+from levelhead.tasks.judges.labelled import AnchorSet
 from levelhead.tasks.judges.panel import make_panel, raised
 from levelhead.tasks.judges.questions import ANY_RUBRIC, RUBRICS, Asked, Pair, Question, read_references, text_of
 from levelhead.tasks.judges.tournament import tournaments

@@ -19,10 +19,9 @@ from levelhead.recipe.judge import FunctionJudge, Judge, JudgeEndpoint, Judges
 from levelhead.records import Event
 from levelhead.tasks.endpoint import BudgetError, EndpointError, all_of
 from levelhead.tasks.judges.calibration import fingerprint, read_calibrations
-from levelhead.tasks.judges.circuit_breaker import FATAL, CircuitBreaker
 from levelhead.tasks.judges.member import EndpointMember, FunctionMember, Member, Outcome
 from levelhead.tasks.judges.questions import Asked
-from levelhead.tasks.judges.slot import Slot
+from levelhead.tasks.judges.slot import FATAL, CircuitBreaker, Slot
 
 LONGEST_PAUSE_S = 15.0
 """Longest wait between two rounds of asking where no judge answers."""

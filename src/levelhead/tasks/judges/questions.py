@@ -13,8 +13,7 @@ from typing import NamedTuple, Protocol
 
 from levelhead.errors import InputError
 from levelhead.records import Message, Prompt
-from levelhead.tasks.judges.forms import VerdictForm
-from levelhead.tasks.judges.marks import JudgedMaterial, make_mark
+from levelhead.tasks.judges.forms import JudgedMaterial, VerdictForm, make_mark
 
 RUBRICS: Mapping[str, str] = {
     "fairness": (
@@ -113,7 +112,7 @@ class Question:
 
         Args:
             form: Of the verdict.
-            key: What the mark depends on beside the material (:func:`~levelhead.tasks.judges.marks.make_mark`).
+            key: What the mark depends on beside the material (:func:`~levelhead.tasks.judges.forms.make_mark`).
         """
         beside = [self.asked, *([] if self.reference is None else [self.reference])]
         mark = make_mark(f"{key}\0{self.rubric}", [*beside, self.answer])

@@ -24,10 +24,8 @@ from typing import Any, Literal, TypeVar
 
 from levelhead.errors import InputError
 from levelhead.recipe.workflow import SandboxLimits
-from levelhead.tasks.sandbox.hide import hidden
 from levelhead.tasks.sandbox.launcher import BOOT
-from levelhead.tasks.sandbox.sweep import scratch
-from levelhead.tasks.sandbox.view import interpreter, view
+from levelhead.tasks.sandbox.surroundings import hidden, interpreter, scratch, view
 
 log = logging.getLogger(__name__)
 

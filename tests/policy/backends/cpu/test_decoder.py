@@ -9,7 +9,7 @@ import torch
 
 from levelhead.policy.backends.base import Decoder
 from levelhead.policy.backends.cpu import memory
-from levelhead.policy.backends.cpu.decoder import SharedDecoder
+from levelhead.policy.backends.cpu.backend import SharedDecoder
 from levelhead.policy.backends.sdpa import PaddedDecoder, Sdpa
 from levelhead.policy.policy import Policy
 from levelhead.records import Prompt

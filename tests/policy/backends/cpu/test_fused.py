@@ -11,8 +11,7 @@ import transformers
 
 from levelhead.policy.backends.cpu import backend
 from levelhead.policy.backends.cpu import fused as fused_module
-from levelhead.policy.backends.cpu.backend import Cpu
-from levelhead.policy.backends.cpu.decoder import SharedDecoder
+from levelhead.policy.backends.cpu.backend import Cpu, SharedDecoder
 from levelhead.policy.backends.cpu.fused import FusedForward
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy

@@ -14,8 +14,7 @@ from torch.utils._pytree import tree_leaves
 from levelhead.policy.backends.base import Decoder
 from levelhead.policy.backends.flex import cache
 from levelhead.policy.backends.flex.backend import Flex, layer_windows
-from levelhead.policy.backends.flex.decoder import StaticDecoder
-from levelhead.policy.backends.flex.graph import Graphs, Step, captured
+from levelhead.policy.backends.flex.decoder import Graphs, StaticDecoder, Step, captured
 from levelhead.policy.backends.sdpa import PaddedDecoder
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
@@ -248,7 +247,7 @@ def test_a_step_that_cannot_be_captured_is_run_as_it_is(
     def fails(step: Step, device: torch.device) -> Step:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    monkeypatch.setattr("levelhead.policy.backends.flex.graph.captured", fails)
+    monkeypatch.setattr("levelhead.policy.backends.flex.decoder.captured", fails)
     graphs = Graphs()
     with caplog.at_level("WARNING"):
         step = graphs.capture(lambda: torch.ones(1), torch.device("cuda"))

@@ -11,8 +11,7 @@ import httpx2
 import pytest
 
 from levelhead.recipe.generator import Vllm
-from levelhead.rollout.generators.vllm.client import BYTES_A_TOKEN, MOST_BYTES, Client
-from levelhead.rollout.generators.vllm.errors import RefusedError, ServerLostError
+from levelhead.rollout.generators.vllm.client import BYTES_A_TOKEN, MOST_BYTES, Client, RefusedError, ServerLostError
 from levelhead.rollout.generators.vllm.routes import COMPLETIONS, GENERATE, LEAST_LOGP, ReplyError, read_reply
 
 STOP = 2

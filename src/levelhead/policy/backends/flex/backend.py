@@ -20,7 +20,7 @@ from levelhead.records import Prompt
 
 if TYPE_CHECKING:
     from levelhead.policy.backends.flex.attention import Kernel
-    from levelhead.policy.backends.flex.graph import Graphs
+    from levelhead.policy.backends.flex.decoder import Graphs
     from levelhead.policy.backends.flex.mask import Masks
 
 _log = logging.getLogger(__name__)
@@ -93,8 +93,7 @@ class Flex:
 
     def decoders(self, policy: PolicyLike) -> MakeDecoder:
         """See :class:`~levelhead.policy.backends.base.Backend`; the first time, both ways to decode are compared."""
-        from levelhead.policy.backends.flex.decoder import StaticDecoder
-        from levelhead.policy.backends.flex.graph import Graphs
+        from levelhead.policy.backends.flex.decoder import Graphs, StaticDecoder
 
         if self._graphs is None:
             self._graphs = Graphs()

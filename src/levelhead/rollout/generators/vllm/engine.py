@@ -19,7 +19,7 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe.generator import Vllm
 from levelhead.rollout.generators.vllm import peers, probe
 from levelhead.rollout.generators.vllm.causes import Patient, diagnose, head_copy
-from levelhead.rollout.generators.vllm.errors import HangsError, RefusedError, ServerLostError
+from levelhead.rollout.generators.vllm.client import HangsError, RefusedError, ServerLostError
 from levelhead.rollout.generators.vllm.servers import Server, Servers, each
 from levelhead.rollout.generators.vllm.sync import Sync
 from levelhead.rollout.generators.vllm.transports.base import Payload, Transport

@@ -12,13 +12,18 @@ import torch
 from levelhead.errors import EngineError
 from levelhead.message import Message
 from levelhead.policy.policy import Policy
+from levelhead.recipe.generator import Vllm
 from levelhead.records import Event, Turn
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Capabilities, Completion, Request
+from levelhead.rollout.generators.vllm.client import Client, HangsError, RefusedError, ServerLostError, ServerStaleError
 from levelhead.rollout.generators.vllm.engine import Engine
-from levelhead.rollout.generators.vllm.errors import HangsError, RefusedError, ServerLostError, ServerStaleError
 from levelhead.rollout.generators.vllm.routes import Reply, ReplyError, read_reply, sampling_params, write_body
-from levelhead.rollout.generators.vllm.servers import LOOK_S, Server
+from levelhead.rollout.generators.vllm.servers import LOOK_S, Server, Servers
+from levelhead.rollout.generators.vllm.transports.adapter import AdapterTransport
+from levelhead.rollout.generators.vllm.transports.base import Transport
+from levelhead.rollout.generators.vllm.transports.files import FilesTransport
+from levelhead.rollout.generators.vllm.transports.nccl import NcclTransport
 
 BAD_REPLY = Message(
     "{server} sends a reply that is not what was asked for ({why}); the request is repeated",
@@ -218,3 +223,21 @@ class VllmGenerator:
         torch.set_num_threads(self._threads)  # a new thread would take as many as there are cores
         if self._policy.device.type == "cuda":
             torch.cuda.set_device(self._policy.device)
+
+
+_TRANSPORTS: dict[str, type[AdapterTransport] | type[FilesTransport] | type[NcclTransport]] = {
+    "adapter": AdapterTransport,
+    "files": FilesTransport,
+    "nccl": NcclTransport,
+}
+
+
+def make_engine(section: Vllm, policy: Policy) -> Engine:
+    """Return the servers of a recipe, none of which has been asked for anything.
+
+    Raises:
+        InputError: The key of the servers, the shared folder or vLLM's sender cannot be had.
+    """
+    transport: Transport = _TRANSPORTS[section.sync](section)
+    servers = Servers([Server(Client(url, section)) for url in section.urls])
+    return Engine(section, servers, transport, policy)

@@ -10,8 +10,7 @@ from typing import TypeVar
 from levelhead.errors import EngineError, InputError
 from levelhead.message import Message
 from levelhead.records import Event, Severity
-from levelhead.rollout.generators.vllm.client import Client
-from levelhead.rollout.generators.vllm.errors import HangsError, RefusedError, ServerLostError
+from levelhead.rollout.generators.vllm.client import Client, HangsError, RefusedError, ServerLostError
 from levelhead.rollout.generators.vllm.routes import COMPLETIONS, GENERATE
 
 T = TypeVar("T")

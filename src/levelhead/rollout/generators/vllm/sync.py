@@ -14,7 +14,7 @@ from levelhead.errors import EngineError, InputError
 from levelhead.recipe.generator import Vllm
 from levelhead.recipe.sampling import Sampling
 from levelhead.rollout.draws import derive
-from levelhead.rollout.generators.vllm.errors import HangsError, RefusedError, ServerLostError
+from levelhead.rollout.generators.vllm.client import HangsError, RefusedError, ServerLostError
 from levelhead.rollout.generators.vllm.probe import DRAWN, Account
 from levelhead.rollout.generators.vllm.routes import ReplyError, read_reply, sampling_params, write_body
 from levelhead.rollout.generators.vllm.servers import Server, Servers, each, no_such_route

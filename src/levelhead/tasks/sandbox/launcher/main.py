@@ -17,19 +17,23 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import BOOT, landlock, limits, seccomp, spaces
+from . import BOOT, landlock, seccomp, spaces
 from .system import (
     LINUX,
     PR_SET_CHILD_SUBREAPER,
     PR_SET_NO_NEW_PRIVS,
     Config,
     check,
+    drop_root,
     follow_parent,
     hide,
     libc,
+    limit,
+    over_disk,
     refuse,
     report,
     statuses,
+    tasks_of_user,
 )
 
 _LOOK_EVERY_S = 0.05
@@ -165,7 +169,7 @@ def _reap(config: Config, program: int, folder: str, group: int, looks: bool) ->
             os._exit(code & 0xFF)
         if pid == 0:
             signal.sigtimedwait({signal.SIGCHLD}, _LOOK_EVERY_S)
-            if limits.over_disk(folder, group, config["file_mb"] << 20, spaces.MOST_FILES):
+            if over_disk(folder, group, config["file_mb"] << 20, spaces.MOST_FILES):
                 report(config, {"over": "files"})
                 # In bubblewrap root may not signal the program's user, and ends it by ending itself.
                 on_term()
@@ -178,13 +182,13 @@ def _become_program(config: Config, folder: str, built: dict[str, Any], own_proc
     own_files = wall in ("bubblewrap", "namespaces")
     own_user = os.geteuid() == 0
     # Before the limits: in a namespace the launcher, the keeper or both are of the program's user.
-    already = 0 if own_user else 2 if own_processes else limits.tasks_of_user()
+    already = 0 if own_user else 2 if own_processes else tasks_of_user()
     if own_user:
-        limits.drop_root(config, None if own_files else folder)
+        drop_root(config, None if own_files else folder)
     if LINUX:
         check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
         follow_parent()
-    missing = limits.limit(config, own_user, already)
+    missing = limit(config, own_user, already)
     if missing:
         built["why"] = f"{built['why']}; the system sets no {', '.join(missing)}".lstrip("; ")
     if wall == "landlock":

@@ -12,7 +12,7 @@ from levelhead.documents.modes import open_to_readers
 from levelhead.policy.policy import Policy
 from levelhead.recipe.generator import Vllm
 from levelhead.rollout.generators.vllm import peers
-from levelhead.rollout.generators.vllm.errors import HangsError, RefusedError, ServerLostError
+from levelhead.rollout.generators.vllm.client import HangsError, RefusedError, ServerLostError
 from levelhead.rollout.generators.vllm.servers import LOOK_S, Server, each, no_such_route
 from levelhead.rollout.generators.vllm.transports.base import Payload
 from levelhead.rollout.generators.vllm.transports.files import shared_folder

@@ -12,7 +12,7 @@ from levelhead.errors import InputError
 from levelhead.policy.policy import Policy
 from levelhead.recipe.generator import Vllm
 from levelhead.rollout.generators.vllm import peers
-from levelhead.rollout.generators.vllm.errors import RefusedError
+from levelhead.rollout.generators.vllm.client import RefusedError
 from levelhead.rollout.generators.vllm.servers import LOOK_S, Server, each, no_such_route
 from levelhead.rollout.generators.vllm.transports.base import Payload
 from levelhead.rollout.generators.vllm.weights import named_weights

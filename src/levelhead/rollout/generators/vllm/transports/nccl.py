@@ -21,7 +21,7 @@ from levelhead.errors import InputError
 from levelhead.policy.policy import Policy
 from levelhead.recipe.generator import Vllm
 from levelhead.rollout.generators.vllm import peers
-from levelhead.rollout.generators.vllm.errors import HangsError, RefusedError, ServerLostError
+from levelhead.rollout.generators.vllm.client import HangsError, RefusedError, ServerLostError
 from levelhead.rollout.generators.vllm.servers import LOOK_S, Server, each
 from levelhead.rollout.generators.vllm.transports.base import Payload
 from levelhead.rollout.generators.vllm.transports.files import InPlaceTransport

@@ -1,0 +1,250 @@
+"""Each term pulls where its sense says, and the gradient of the weights is that of the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from levelhead.preflight.check import Check, Fix, Message, Outcome
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from levelhead.objective.terms import Term
+    from levelhead.preflight.context import PreflightContext
+    from levelhead.preflight.trial import TermSlopes
+
+WEIGHT_ERROR = 0.02
+"""Relative error of a term's weight from which on it is wrong."""
+
+
+class SignAudit(Check):
+    """Explains the slopes of the loss along the tokens by the slopes of its terms, and these by what the terms mean."""
+
+    name = "signs/audit"
+    needs = "passes"
+    proves = Message(
+        "Each term of the objective enters the update with the sign and the weight that its sense asks for: rewarded "
+        "answers become likelier, the KL pulls towards the reference, the bonus raises entropy.",
+        "目标的每一项都以应有的符号和权重进入更新：得到奖励的回答变得更可能，KL 拉向参考模型，熵奖励提高熵。",
+    )
+    how = Message(
+        "Records the gradient that arrives at each log-probability and entropy in one step of the run's own trainer, "
+        "with known rewards and a reference a known distance away; expresses it by the gradients of the terms; and "
+        "looks whether each term's own gradient points where its name says, at every answer and every token.",
+        "在训练器自己的一步中（已知的奖励，参考模型相距已知的距离），记录到达每个对数概率和熵的梯度，用各项的梯度表示它"
+        "，再看每一项自己的梯度在每条回答、每个 token 处是否指向其名称所说的方向。",
+    )
+    cannot = Message(
+        "It looks at the first update, on policy; the run's own audit (grpo.audit) looks at real ones. An estimator "
+        "that does not aim at the mean reward is replaced by GRPO's.",
+        "它只看首次更新（同策略）；训练自己的审计（grpo.audit）看真实的更新。不以平均奖励为目标的优势估计以 GRPO 的代"
+        "替。",
+    )
+    right = Message("every term enters the update with its sense ({terms})", "每一项都以应有的方向进入更新（{terms}）")
+    _fix = Fix(
+        "a term carries its natural value and a sense; only objective.terms turns senses into signs. With a loss or "
+        "estimator of your own (kind: custom), look there first",
+        "每一项带着自己的原值和方向；只有 objective.terms 把方向变成符号。如果使用了自己的损失或优势估计（kind: custom"
+        "），请先检查它",
+    )
+    wrong_weight = Message(
+        "the {term} term of task {task} enters the loss {actual:.3g} times, and should {wanted:.3g} times",
+        "任务 {task} 的 {term} 项以 {actual:.3g} 倍进入损失，而应为 {wanted:.3g} 倍",
+        fix=_fix,
+    )
+    reward_falls = Message(
+        "the surrogate of task {task} makes rewarded answers less likely: a sign is lost, or advantages are on the "
+        "wrong samples",
+        "任务 {task} 的代理目标使得到奖励的回答变得更不可能：丢了一个负号，或优势放错了样本",
+        fix=_fix,
+    )
+    misplaced = Message(
+        "{wrong} of {all} answers of task {task} are pushed the other way than their rewards ask, the others as they "
+        "ask: advantages are on the wrong samples",
+        "任务 {task} 的 {all} 条回答中有 {wrong} 条的更新方向与奖励相反，其余一致：优势放错了样本",
+        fix=Fix(
+            "keep advantages in the order of the rollouts: where samples are sorted, packed or split, reorder both",
+            "优势须与采样同序：排序、打包或拆分样本时，两者一起调整",
+        ),
+    )
+    kl_leaves = Message(
+        "the KL of task {task} pushes the policy away from the reference",
+        "任务 {task} 的 KL 把策略推离参考模型",
+        fix=_fix,
+    )
+    entropy_falls = Message(
+        "the entropy term of task {task} falls where entropies rise", "熵上升时任务 {task} 的熵项却下降", fix=_fix
+    )
+    masked = Message(
+        "the {term} of task {task} gives {wrong} of {all} completion tokens another weight than the others: the mask "
+        "of the {term} is wrong",
+        "任务 {task} 的 {term} 项给 {all} 个输出 token 中的 {wrong} 个以不同于其余的权重：{term} 的掩码错了",
+        fix=Fix(
+            "take the mean of {term} over all completion tokens, and over nothing else",
+            "对全部输出 token（且只对它们）取 {term} 的平均",
+        ),
+    )
+    no_gradient = Message(
+        "the {term} term of task {task} has weight {weight:.3g} and no gradient",
+        "任务 {task} 的 {term} 项权重为 {weight:.3g}，却没有梯度",
+        fix=Fix("look for a detached tensor, or a mask that is empty", "检查是否有张量被 detach，或掩码为空"),
+    )
+
+    broke_off = Message(
+        "a step of the trainer breaks off: {error}",
+        "训练器的一步中断：{error}",
+        fix=Fix("look for a detached tensor, or a mask that is empty", "检查是否有张量被 detach，或掩码为空"),
+    )
+
+    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+        """Yield one outcome per error, or one pass."""
+        trial = context.passes.trial
+        if context.passes.broken:
+            yield self.fail(self.broke_off, error=context.passes.broken)
+        if trial is None or context.grpo is None:
+            return
+        by_rewards = context.grpo.advantage.kind != "custom"
+        errors = [
+            error
+            for slopes, (_, along, along_entropy) in zip(
+                trial.objective.micro_batches, trial.listener.stats, strict=True
+            )
+            for error in self._of_micro_batch(slopes, along, along_entropy, by_rewards=by_rewards)
+        ]
+        yield from errors
+        if not errors:
+            terms = {term.name for slopes in trial.objective.micro_batches for term in slopes.terms if term.weight > 0}
+            yield self.ok(self.right, terms=", ".join(sorted(terms)))
+
+    def _of_micro_batch(
+        self, slopes: TermSlopes, along: Tensor, along_entropy: Tensor, *, by_rewards: bool
+    ) -> Iterator[Outcome]:
+        import torch
+
+        from levelhead.objective.terms import EXPECTED_SENSES
+
+        total = torch.cat([along, along_entropy]).double()
+        live: list[tuple[Term, Tensor]] = []
+        for term, natural in zip(slopes.terms, slopes.natural, strict=True):
+            if term.weight == 0:
+                continue
+            if natural is None or not bool(natural.abs().max() > 0):
+                if any(sample.has_signal for sample in slopes.samples):
+                    yield self.fail(self.no_gradient, term=term.name, task=slopes.task, weight=term.weight)
+                continue
+            full = torch.zeros_like(total)
+            full[: len(natural)] = natural.double()
+            live.append((term, full))
+        if not live:
+            return
+        system = torch.stack([natural / natural.norm() for _, natural in live], dim=1)
+        factors = torch.linalg.lstsq(system.cpu(), total[:, None].cpu()).solution[:, 0]
+        for (term, natural), factor in zip(live, factors.tolist(), strict=True):
+            sense = EXPECTED_SENSES.get(term.name, term.sense)
+            wanted = term.weight * (-1.0 if sense == "maximize" else 1.0)
+            actual = factor / float(natural.norm())
+            if abs(actual - wanted) > WEIGHT_ERROR * abs(wanted):
+                fields: dict[str, Any] = {"term": term.name, "task": slopes.task, "actual": actual, "wanted": wanted}
+                yield self.fail(self.wrong_weight, **fields)
+            if (misled := self._misled(slopes, term, natural, by_rewards=by_rewards)) is not None:
+                yield misled
+            elif (message := self._meaning(slopes, term, natural)) is not None:
+                yield self.fail(message, task=slopes.task)
+
+    def _misled(self, slopes: TermSlopes, term: Term, natural: Tensor, *, by_rewards: bool) -> Outcome | None:
+        """Return the failure of a term that has some samples, or some tokens, otherwise than the rest."""
+        import torch
+
+        lengths, samples, task = list(slopes.lengths), slopes.samples, slopes.task
+        along, along_entropy = (part.split(lengths) for part in natural.tensor_split(2))
+        if term.name == "policy" and by_rewards and all(sample.advantages is None for sample in samples):
+            pushes = [float(part.sum()) * s.centred_reward for part, s in zip(along, samples, strict=True)]
+            wrong = sum(push < 0 for push in pushes)
+            if wrong and any(push > 0 for push in pushes):
+                return self.fail(self.misplaced, task=task, wrong=wrong, all=len(pushes))
+        elif term.name in ("kl", "entropy"):
+            # An entropy's slope is the token's weight; a KL's differs with its distance, and is 0 where it is left out.
+            parts = along if term.name == "kl" else along_entropy
+            slope = torch.cat([part / s.weight for part, s in zip(parts, samples, strict=True)])
+            usual = slope.median() if term.name == "entropy" else slope
+            apart = (slope - usual).abs() > WEIGHT_ERROR * slope.abs().max()
+            wrong = int((apart | (slope == 0)).sum())
+            if wrong:
+                return self.fail(self.masked, task=task, term=term.name, wrong=wrong, all=len(slope))
+        return None
+
+    def _meaning(self, slopes: TermSlopes, term: Term, natural: Tensor) -> Message | None:
+        """Return what is wrong with the direction of a term's own gradient."""
+        import torch
+
+        from levelhead.preflight.trial import signs
+
+        m = sum(slopes.lengths)
+        along, along_entropy = natural[:m], natural[m:]
+        if term.name == "policy":
+            rewards = torch.tensor(
+                [s.centred_reward for s in slopes.samples], dtype=natural.dtype, device=natural.device
+            )
+            rising = torch.repeat_interleave(rewards, torch.tensor(slopes.lengths, device=natural.device))
+            return self.reward_falls if float((along * rising).sum()) <= 0 and bool(rising.abs().max() > 0) else None
+        if term.name == "kl":
+            # The reference lies below the policy at even places and above it at odd ones.
+            away = signs(along)
+            mean = float(along.mean())
+            pulls = float(((along - mean) * away).sum())
+            constant = bool((along - mean).abs().max() <= 1e-6 * along.abs().max())  # k1: only its mean has a meaning
+            return self.kl_leaves if not constant and pulls <= 0 else None
+        if term.name == "entropy":
+            return self.entropy_falls if float(along_entropy.sum()) <= 0 else None
+        return None
+
+
+class Descent(Check):
+    """Moves the weights a little along the trainer's own gradient, forward and back."""
+
+    name = "signs/descent"
+    needs = "passes"
+    proves = Message(
+        "The gradient of the weights is that of the loss: a small step along it lowers the loss by as much as it says.",
+        "权重的梯度正是损失的梯度：沿它走一小步，损失下降得与它所说的一样多。",
+    )
+    how = Message(
+        "Moves the weights a step along the gradient and a step back, runs the trainer's pass at both, and compares "
+        "half the difference of the loss with the gradient's norm; shorter steps where the two disagree.",
+        "沿梯度前后各走一步，在两处各做一次训练端的前向，把损失之差的一半与梯度范数相比；不一致时用更短的步。",
+    )
+    cannot = Message(
+        "Only where trained weights are float32, and where some step is short enough to be a derivative: else it says "
+        "that it cannot be judged.",
+        "只在被训练的权重是 float32、且某个步长足够短时才能判断；否则会说明无法判断。",
+    )
+    right = Message(
+        "a step along the update changes the loss by {measured:.2e}, and its gradient says {predicted:.2e}",
+        "沿更新走一步，损失变化 {measured:.2e}，而梯度所说的为 {predicted:.2e}",
+    )
+    unjudged = Message("cannot be judged here: {why}", "这里无法判断：{why}")
+    wrong = Message(
+        "a step along the update changes the loss by {measured:.2e}, and its gradient says {predicted:.2e}: the "
+        "backward pass is not that of the forward pass",
+        "沿更新走一步，损失变化 {measured:.2e}，而梯度所说的为 {predicted:.2e}：反向传播与前向不符",
+        fix=Fix(
+            "try another model.attention or model.backend, and model.gradient_checkpointing the other way; look for "
+            "detached or custom layers in the model",
+            "换一种 model.attention 或 model.backend，切换 model.gradient_checkpointing；检查模型中被 detach 的层或自"
+            "定义层",
+        ),
+    )
+
+    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+        """Yield one outcome where there is a group of two rollouts."""
+        if context.passes.trial is None:
+            return
+        descent = context.passes.descent
+        evidence = {"step": descent.step}
+        if not descent.judged:
+            yield self.ok(self.unjudged, evidence=evidence, why=descent.why)
+            return
+        message = self.right if descent.agrees else self.wrong
+        fields: dict[str, Any] = {"measured": descent.measured, "predicted": descent.predicted}
+        yield self.outcome("pass" if descent.agrees else "fail", message, "", evidence, fields)

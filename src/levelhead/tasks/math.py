@@ -1,0 +1,336 @@
+"""The ``math`` task: a problem in, its reasoning and one exact answer out; and word problems of our own writing.
+
+Our own are in GSM8K's schema: few words, small numbers, one to three steps.  Their vocabulary is kept small, so that a
+policy of a few million parameters can learn to read them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from levelhead.errors import InputError
+from levelhead.metrics import held_out
+from levelhead.recipe.tasks import Math
+from levelhead.records import Prompt, Rollout, Score
+from levelhead.tasks.base import Answer, SingleTurnTask, Split
+from levelhead.tasks.datasets.base import Example
+from levelhead.tasks.datasets.equality import check_math
+from levelhead.tasks.datasets.load import load
+from levelhead.tasks.datasets.mathematics import INSTRUCTION as BOX_INSTRUCTION
+from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+from levelhead.tasks.stated import MARKER, boxed, ends_in_box, ends_in_marker, final_answer, parse_number
+
+NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gia", "Hugo", "Iris", "Jon")
+THINGS = ("apples", "books", "cards", "coins", "eggs", "pens", "shells", "stamps", "stones", "tiles")
+
+_SEED = "levelhead math items"
+_PATIENCE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The words and numbers that one problem is made of."""
+
+    rng: random.Random
+    a: str
+    b: str
+    things: str
+
+    def number(self, low: int, high: int) -> int:
+        """Draw a whole number in ``[low, high]``."""
+        return self.rng.randint(low, high)
+
+
+Made = tuple[str, list[str], str]
+"""Question, steps of the solution, answer."""
+
+
+def generate(n: int) -> list[tuple[str, str, str]]:
+    """Make ``n`` different problems; the first of them are the same for every ``n``.
+
+    Returns:
+        ``(question, solution, answer)`` triples, the solution ending in ``#### answer``.
+
+    Raises:
+        InputError: More problems are asked for than the templates can tell apart.
+    """
+    rng = random.Random(_SEED)
+    problems: dict[str, tuple[str, str, str]] = {}
+    idle = 0
+    while len(problems) < n:
+        template = _TEMPLATES[len(problems) % len(_TEMPLATES)]
+        a, b = rng.sample(NAMES, 2)
+        question, steps, answer = template(Draw(rng, a, b, rng.choice(THINGS)))
+        idle = idle + 1 if question in problems else 0
+        if idle > _PATIENCE:
+            raise InputError(f"tasks[].items is {n}; the built-in problems run out at about {len(problems)}")
+        if question not in problems:
+            problems[question] = (question, "\n".join([*steps, f"#### {answer}"]), answer)
+    return list(problems.values())
+
+
+def _find(d: Draw) -> Made:
+    x, y = d.number(2, 40), d.number(2, 40)
+    question = f"{d.a} has {x} {d.things} and finds {y} more. How many {d.things} does {d.a} have now?"
+    return question, [f"{x} + {y} = {x + y}"], str(x + y)
+
+
+def _give(d: Draw) -> Made:
+    y, left = d.number(2, 40), d.number(1, 40)
+    x = y + left
+    question = f"{d.a} has {x} {d.things} and gives {y} of them to {d.b}. How many {d.things} does {d.a} keep?"
+    return question, [f"{x} - {y} = {left}"], str(left)
+
+
+def _boxes(d: Draw) -> Made:
+    x, y = d.number(2, 20), d.number(2, 20)
+    question = f"{d.a} fills {x} boxes with {y} {d.things} each. How many {d.things} are in the boxes?"
+    return question, [f"{x} * {y} = {x * y}"], str(x * y)
+
+
+def _share(d: Draw) -> Made:
+    x, y = d.number(2, 20), d.number(2, 20)
+    question = f"{d.a} shares {x * y} {d.things} equally among {x} friends. How many {d.things} does each friend get?"
+    return question, [f"{x * y} / {x} = {y}"], str(y)
+
+
+def _change(d: Draw) -> Made:
+    x, price, left = d.number(2, 9), d.number(2, 12), d.number(1, 20)
+    cost = x * price
+    question = f"{d.a} buys {x} {d.things} for ${price} each and pays with ${cost + left}. How many dollars come back?"
+    return question, [f"{x} * {price} = {cost}", f"{cost + left} - {cost} = {left}"], str(left)
+
+
+def _times(d: Draw) -> Made:
+    x, y = d.number(2, 30), d.number(2, 6)
+    question = f"{d.a} has {x} {d.things}. {d.b} has {y} times as many. How many {d.things} do they have together?"
+    return question, [f"{x} * {y} = {x * y}", f"{x} + {x * y} = {x + x * y}"], str(x + x * y)
+
+
+def _fewer(d: Draw) -> Made:
+    y, rest = d.number(2, 20), d.number(1, 20)
+    x = y + rest
+    question = f"{d.a} has {x} {d.things}. {d.b} has {y} fewer. How many {d.things} do they have together?"
+    return question, [f"{x} - {y} = {rest}", f"{x} + {rest} = {x + rest}"], str(x + rest)
+
+
+def _wage(d: Draw) -> Made:
+    x, y, pay = d.number(2, 9), d.number(2, 9), d.number(5, 20)
+    question = (
+        f"{d.a} works {x} hours on Monday and {y} hours on Friday for ${pay} an hour. How many dollars does {d.a} earn?"
+    )
+    return question, [f"{x} + {y} = {x + y}", f"{x + y} * {pay} = {(x + y) * pay}"], str((x + y) * pay)
+
+
+def _pages(d: Draw) -> Made:
+    x, days, left = d.number(2, 20), d.number(2, 9), d.number(1, 40)
+    read = x * days
+    question = (
+        f"{d.a} reads {x} pages a day of a book of {read + left} pages. How many pages are left after {days} days?"
+    )
+    return question, [f"{x} * {days} = {read}", f"{read + left} - {read} = {left}"], str(left)
+
+
+def _half(d: Draw) -> Made:
+    half, y = d.number(2, 40), d.number(2, 40)
+    question = (
+        f"{d.a} has {2 * half} {d.things}, sells half of them and buys {y} new ones. "
+        f"How many {d.things} does {d.a} have now?"
+    )
+    return question, [f"{2 * half} / 2 = {half}", f"{half} + {y} = {half + y}"], str(half + y)
+
+
+def _cold(d: Draw) -> Made:
+    x, y, z = d.number(1, 15), d.number(1, 30), d.number(1, 10)
+    question = (
+        f"{d.a} reads {x} degrees on the wall. It falls by {y} degrees, then it rises by {z}. "
+        f"How many degrees does {d.a} read now?"
+    )
+    return question, [f"{x} - {y} = {x - y}", f"{x - y} + {z} = {x - y + z}"], str(x - y + z)
+
+
+def _tickets(d: Draw) -> Made:
+    x, y, quarters = d.number(2, 9), d.number(2, 9), d.number(3, 30)
+    price, each, total = quarters * 25, x + y, (x + y) * quarters * 25
+    question = (
+        f"A ticket costs ${_dollars(price)}. {d.a} needs {x} of them and {d.b} needs {y}. How many dollars do they pay?"
+    )
+    steps = [f"{x} + {y} = {each}", f"{each} * {_dollars(price)} = {_dollars(total)}"]
+    return question, steps, _dollars(total)
+
+
+def _dollars(cents: int) -> str:
+    return f"{cents // 100}.{cents % 100:02d}" if cents % 100 else str(cents // 100)
+
+
+_TEMPLATES: tuple[Callable[[Draw], Made], ...] = (
+    _find,
+    _give,
+    _boxes,
+    _share,
+    _change,
+    _times,
+    _fewer,
+    _wage,
+    _pages,
+    _half,
+    _cold,
+    _tickets,
+)
+
+
+INSTRUCTION = f"Work it out, then end with a line of {MARKER} and the answer as a number."
+"""Put under every question."""
+
+CORRECT_SHARE = 0.9
+"""What the right number is worth; the rest goes to the form of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem.
+
+    Attributes:
+        id: Unique within the task and stable across runs.
+        question: The problem.
+        solution: A perfect answer, with the answer marked as asked.
+        answer: The number, exactly (``3/4``), or the mathematics as the data write it.
+        strata: What scores are told apart by.
+    """
+
+    id: str
+    question: str
+    solution: str
+    answer: str
+    strata: Mapping[str, str] = field(default_factory=dict)
+
+
+class MathTask(SingleTurnTask):
+    r"""Problems with an exact answer: GSM8K's numbers (Cobbe et al. 2021), or the mathematics of MATH and AIME.
+
+    A score lies in [0, 1]: 0.9 for the right answer (part ``correct``) and 0.1 for giving it as asked (part
+    ``format``): a number after one ``####`` on the last line, mathematics in one ``\boxed{}`` at the end.  A completion
+    that gives no such answer scores 0.
+    """
+
+    def __init__(self, section: Math) -> None:
+        """Load the problems, or make them where the section names no file.
+
+        Raises:
+            InputError: A file is missing or empty, or a row is malformed; the message names file and line.
+        """
+        self.name = section.name or section.kind
+        self._boxed = section.dataset != "gsm8k"
+        problems = _load(section.dataset, section.path) if section.path is not None else _generated(section.items)
+        sides = split_by_group(problems, _question_key, section.eval_fraction)
+        self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda problem: problem.id)
+        self._solutions = {problem.id: problem.solution for side in self._sides.values() for problem in side}
+
+    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
+        """Yield the split's problems once, in an order that depends on the seed alone."""
+        for problem in in_seed_order(self._sides[split], seed, self.name, split):
+            instruction = BOX_INSTRUCTION if self._boxed else INSTRUCTION
+            message = {"role": "user", "content": f"{problem.question}\n{instruction}"}
+            facts = {"answer": problem.answer} | ({"strata": dict(problem.strata)} if problem.strata else {})
+            yield Prompt(problem.id, self.name, (message,), facts=facts)
+
+    def strata(self, prompt: Prompt) -> Mapping[str, str]:
+        """Return what the data tell problems apart by: MATH's subject, AIME's year; nothing for GSM8K."""
+        return dict(prompt.facts.get("strata", {}))
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """Return 0, of an answer without a number, and 1."""
+        return 0.0, 1.0
+
+    @property
+    def part_weights(self) -> Mapping[str, float]:
+        """Return what the right number and the form are worth."""
+        return {"correct": CORRECT_SHARE, "format": 1.0 - CORRECT_SHARE}
+
+    def oracle(self, prompt: Prompt) -> list[str] | None:
+        """Return the solution that came with the problem, its calculator annotations left out."""
+        return [self._solutions[prompt.id]]
+
+    def score(self, prompt: Prompt, text: str) -> Score:
+        """Score one completion in [0, 1] against the exact answer."""
+        if self._boxed:
+            return _score_mathematics(prompt, text)
+        stated = final_answer(text)
+        value = None if stated is None else parse_number(stated)
+        if value is None:
+            return Score(0.0, {"correct": 0.0, "format": 0.0}, valid=False)
+        correct = float(value == Fraction(prompt.facts["answer"]))
+        form = float(ends_in_marker(text))
+        total = CORRECT_SHARE * correct + (1.0 - CORRECT_SHARE) * form
+        return Score(total, {"correct": correct, "format": form}, info={"answer": str(value)})
+
+    async def score_batch(self, answers: Sequence[Answer]) -> list[Score | None]:
+        """Score many completions, mathematics in a thread: a comparison waits for the process that makes it."""
+        if not self._boxed:
+            return await super().score_batch(answers)
+        return await asyncio.to_thread(lambda: [self.score(answer.prompt, answer.text) for answer in answers])
+
+    def canonical(self, prompt: Prompt, text: str) -> str:
+        """Return what a completion gives as its answer; where it gives none, its own text."""
+        if self._boxed:
+            return (boxed(text) or super().canonical(prompt, text)).replace(" ", "")
+        stated = final_answer(text)
+        value = None if stated is None else parse_number(stated)
+        return super().canonical(prompt, text) if value is None else str(value)
+
+    def constants(self) -> Sequence[str]:
+        """Return small whole numbers, given as asked: the form is paid for, and one of them may be the likeliest."""
+        return [
+            f"\\boxed{{{number}}}" if self._boxed else f"{MARKER} {number}"
+            for number in (*range(13), 15, 20, 24, 25, 30, 36, 40, 50, 60, 100)
+        ]
+
+    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
+        """Return ``accuracy`` (share of right answers) and ``format`` (share of answers given as asked)."""
+        scores = [rollout.score for _, rollout in results if rollout.score is not None]
+        if not scores:
+            return {}
+        return {
+            **super().summarize(results),
+            held_out.ACCURACY: sum(score.parts["correct"] for score in scores) / len(scores),
+            held_out.FORMAT: sum(score.parts["format"] for score in scores) / len(scores),
+        }
+
+
+def _score_mathematics(prompt: Prompt, text: str) -> Score:
+    verdict = check_math(Example("", ((str(prompt.facts["answer"]),),)), text)
+    if verdict.stated is None:
+        return Score(0.0, {"correct": 0.0, "format": 0.0}, valid=False)
+    correct, form = float(verdict.right), float(ends_in_box(text))
+    info = {"answer": verdict.stated} | ({"note": verdict.note} if verdict.note else {})
+    return Score(
+        CORRECT_SHARE * correct + (1.0 - CORRECT_SHARE) * form, {"correct": correct, "format": form}, info=info
+    )
+
+
+def _load(dataset: str, path: str | list[str]) -> list[Problem]:
+    return [
+        Problem(example.id, example.question, example.solution, _exact(dataset, example), example.strata)
+        for example in load(dataset, path)
+    ]
+
+
+def _exact(dataset: str, example: Example) -> str:
+    answer = example.answers[0][0]
+    return str(parse_number(answer)) if dataset == "gsm8k" else answer
+
+
+def _generated(n: int) -> list[Problem]:
+    return [
+        Problem(f"made-{i}", question, solution, str(Fraction(answer)))
+        for i, (question, solution, answer) in enumerate(generate(n))
+    ]
+
+
+def _question_key(problem: Problem) -> str:
+    return " ".join(problem.question.lower().split())
