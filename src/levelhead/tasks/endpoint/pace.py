@@ -105,7 +105,7 @@ def hint(said: str, sent: Mapping[str, Any], where: str) -> str:
 
 def _has_system(body: Mapping[str, Any]) -> bool:
     """Whether the first of a body's messages, with another behind it, is of the role ``system``."""
-    messages = body.get("messages") or ()
+    messages = body.get("messages") or []
     return len(messages) > 1 and messages[0].get("role") == "system"
 
 
