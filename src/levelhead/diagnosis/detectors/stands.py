@@ -103,7 +103,7 @@ class Outcomes:
             yield case.show(series, series.steps[0], series.steps[-1])
 
     def _change(self, view: View, series: Series) -> str | None:
-        """Which side of its first reading the last one lies on, by their errors as in a run's verdict; else ``None``."""
+        """Which side of its first reading the last one lies on by their errors, as in a verdict; else ``None``."""
         errors = view.history.series(series.name.removesuffix(held_out.SCORE) + held_out.SE).values
         if not errors or not series.name.endswith(f"/{held_out.SCORE}"):
             return None
