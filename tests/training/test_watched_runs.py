@@ -184,7 +184,7 @@ def test_a_finished_run_that_is_extended_is_left_alone(
     assert "resume-differs" not in extended(finished, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["moments", "place in the data", "guard", "weights"])
+@pytest.mark.parametrize("name", ["moments", "place in the data", "reference", "weights"])
 def test_what_a_finished_run_loses_when_it_is_extended_is_named(
     name: str, finished: Callable[[Path], dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

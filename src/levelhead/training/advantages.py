@@ -215,8 +215,7 @@ def make_shapers(sections: Mapping[str, Shaping], config: Grpo) -> dict[str, Rew
         if section != Shaping() and not config.advantage.make().reads_total:
             raise InputError(
                 f"tasks: {task}: shaping changes the total reward, which grpo.advantage.kind: {config.advantage.kind} "
-                "does not look at; "
-                "remove one of them"
+                "does not look at; remove one of them"
             )
         try:
             shapers[task] = section.make(config.sampling.max_new_tokens, f"tasks.{index}.shaping")

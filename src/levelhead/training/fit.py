@@ -24,9 +24,8 @@ BY_HEART = Message(
     "{task}: after SFT perfect answers to training prompts fit their own prompts (p = {train:.1g}), those to held-out "
     "prompts fit their own no better than others (p = {held_out:.2g}): the demonstrations have been learnt by heart. "
     "Either the answers belong to other prompts, or the policy does not read yet; look at some rows",
-    "{task}：SFT 之后，训练题的标准答案与自己的题相配（p = {train:.1g}），"
-    "留出题的标准答案与自己的题却不比与别的题更相配（p = {held_out:.2g}）：示范被背了下来。"
-    "要么答案与题目错位，要么策略还不会读题；请查看几行数据",
+    "{task}：SFT 之后，训练题的标准答案与自己的题相配（p = {train:.1g}），留出题的标准答案与自己的题却不比与别的题更相"
+    "配（p = {held_out:.2g}）：示范被背了下来。要么答案与题目错位，要么策略还不会读题；请查看几行数据",
 )
 
 BELONG = 0.01

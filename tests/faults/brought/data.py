@@ -182,6 +182,14 @@ CONTRADICTED_IN_CAPITALS = [
         for row in reviews()[::6]
     ),
 ]
+CONTRADICTED_OVER_LINES = [
+    *reviews(),
+    *(
+        {"prompt": row["prompt"].replace(" ", "\n", 4), "answer": LABELS[(LABELS.index(row["answer"]) + 2) % 3]}
+        for row in reviews()[1::6]
+    ),
+]
+SHOUTED = [*stories(40), *({**row, "prompt": row["prompt"].upper()} for row in stories(24))]
 EIGHTFOLD = [row for row in stories(40) for _ in range(8)]
 LABELS_LATE = late(reviews(), 1)
 LABELS_EARLY = late(reviews(), -2)

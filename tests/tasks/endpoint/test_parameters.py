@@ -33,7 +33,7 @@ class Server:
         self.requests: list[httpx2.Request] = []
         self.bodies: list[dict[str, Any]] = []
 
-    def ask(self, usage: Usage, calls: int = 1, pace: Pace | None = None, **keys: Any) -> list[str]:
+    def ask(self, usage: Usage, calls: int = 1, pace: Pace | None = None, asked: Any = ASKED, **keys: Any) -> list[str]:
         section = Endpoint.model_validate(
             {"base_url": "http://e.test/v1", "model": "m", "patience_s": 0.2, "backoff_s": 0.001, **keys}
         )
@@ -46,7 +46,7 @@ class Server:
 
         async def ask() -> list[str]:
             async with ChatClient(section, usage, None, httpx2.MockTransport(reply), "tasks[].judge", pace) as client:
-                return [(await client.ask(ASKED, 0.0, str(i))).text for i in range(calls)]
+                return [(await client.ask(asked, 0.0, str(i))).text for i in range(calls)]
 
         return asyncio.run(ask())
 
@@ -106,6 +106,51 @@ def test_the_client_learns_what_to_leave_out_once_and_says_so(
     assert server.ask(usage, 1, pace, provider=provider) == ["fine"]
     assert len(server.bodies) == requests + 1
     assert usage.take_news() == []
+
+
+def key(body: dict[str, Any], name: str) -> bool:
+    return name in body and body[name] != 1
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "data"),
+    [
+        ("temperature", 400, {"error": {"message": "invalid temperature: only 1 is allowed for this model"}}),
+        ("temperature", 400, {"error": {"message": "'temperature': this model only accepts the default value of 1."}}),
+        ("temperature", 400, {"type": "error", "error": {"message": "`temperature` is deprecated for this model."}}),
+        ("seed", 400, {"error": {"message": "property 'seed' is unsupported, did you mean 'stop'?"}}),
+        ("seed", 400, {"message": "[{'type': 'extra_forbidden', 'loc': ('body', 'seed')}]", "param": None}),
+        ("seed", 422, "Failed to deserialize the JSON body into the target type: unknown field `seed`"),
+        ("seed", 400, {"error": {"message": "\u53c2\u6570 seed \u4e0d\u652f\u6301", "param": "seed", "code": "1210"}}),
+    ],
+)
+def test_it_learns_from_the_words_of_other_endpoints(name: str, status: int, data: Any) -> None:
+    server, usage = Server(lambda body: (status, data) if key(body, name) else None), Usage()
+    assert server.ask(usage, 2, Pace(Endpoint(base_url="http://e.test/v1", model="m"))) == ["fine"] * 2
+    assert len(server.bodies) == 3
+    assert [name in line for line in usage.take_news()] == [True]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+        "System role not supported",
+        "Developer instruction is not enabled for models/gemma-3-27b-it",
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+    ],
+)
+def test_where_there_is_no_system_role_its_text_begins_the_users(message: str) -> None:
+    asked = [{"role": "system", "content": "Grade."}, {"role": "user", "content": "An answer"}]
+
+    def answer(body: dict[str, Any]) -> tuple[int, Any] | None:
+        return (400, {"error": {"message": message}}) if body["messages"][0]["role"] == "system" else None
+
+    server, usage = Server(answer), Usage()
+    assert server.ask(usage, 2, Pace(Endpoint(base_url="http://e.test/v1", model="m")), asked=asked) == ["fine"] * 2
+    assert len(server.bodies) == 3
+    assert server.bodies[-1]["messages"] == [{"role": "user", "content": "Grade.\n\nAn answer"}]
+    assert usage.take_news() == ["http://e.test/v1 does not take system messages; their text begins the user's"]
 
 
 @pytest.mark.parametrize(

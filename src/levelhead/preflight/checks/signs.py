@@ -147,57 +147,41 @@ class SignAudit(Check):
             if abs(actual - wanted) > WEIGHT_ERROR * abs(wanted):
                 fields: dict[str, Any] = {"term": term.name, "task": slopes.task, "actual": actual, "wanted": wanted}
                 yield self.fail(self.wrong_weight, **fields)
-            if (misled := self._misled(slopes, term, natural, by_rewards=by_rewards)) is not None:
-                yield misled
-            elif (message := self._meaning(slopes, term, natural)) is not None:
-                yield self.fail(message, task=slopes.task)
+            if (wrong := self._wrong(slopes, term, natural, by_rewards=by_rewards)) is not None:
+                yield wrong
 
-    def _misled(self, slopes: TermSlopes, term: Term, natural: Tensor, *, by_rewards: bool) -> Outcome | None:
-        """Return the failure of a term that has some samples, or some tokens, otherwise than the rest."""
-        import torch
-
-        lengths, samples, task = list(slopes.lengths), slopes.samples, slopes.task
-        along, along_entropy = (part.split(lengths) for part in natural.tensor_split(2))
-        if term.name == "policy" and by_rewards and all(sample.advantages is None for sample in samples):
-            pushes = [float(part.sum()) * s.centred_reward for part, s in zip(along, samples, strict=True)]
-            wrong = sum(push < 0 for push in pushes)
-            if wrong and any(push > 0 for push in pushes):
-                return self.fail(self.misplaced, task=task, wrong=wrong, all=len(pushes))
-        elif term.name in ("kl", "entropy"):
-            # An entropy's slope is the token's weight; a KL's differs with its distance, and is 0 where it is left out.
-            parts = along if term.name == "kl" else along_entropy
-            slope = torch.cat([part / s.weight for part, s in zip(parts, samples, strict=True)])
-            usual = slope.median() if term.name == "entropy" else slope
-            apart = (slope - usual).abs() > WEIGHT_ERROR * slope.abs().max()
-            wrong = int((apart | (slope == 0)).sum())
-            if wrong:
-                return self.fail(self.masked, task=task, term=term.name, wrong=wrong, all=len(slope))
-        return None
-
-    def _meaning(self, slopes: TermSlopes, term: Term, natural: Tensor) -> Message | None:
-        """Return what is wrong with the direction of a term's own gradient."""
+    def _wrong(self, slopes: TermSlopes, term: Term, natural: Tensor, *, by_rewards: bool) -> Outcome | None:
+        """Return what is wrong with a term's own gradient: its direction, or that of some samples or tokens."""
         import torch
 
         from levelhead.preflight.trial import signs
 
-        m = sum(slopes.lengths)
-        along, along_entropy = natural[:m], natural[m:]
+        lengths, samples, task = list(slopes.lengths), slopes.samples, slopes.task
+        along, along_entropy = natural.tensor_split(2)
         if term.name == "policy":
-            rewards = torch.tensor(
-                [s.centred_reward for s in slopes.samples], dtype=natural.dtype, device=natural.device
-            )
-            rising = torch.repeat_interleave(rewards, torch.tensor(slopes.lengths, device=natural.device))
-            return self.reward_falls if float((along * rising).sum()) <= 0 and bool(rising.abs().max() > 0) else None
-        if term.name == "kl":
-            # The reference lies below the policy at even places and above it at odd ones.
-            away = signs(along)
-            mean = float(along.mean())
-            pulls = float(((along - mean) * away).sum())
-            constant = bool((along - mean).abs().max() <= 1e-6 * along.abs().max())  # k1: only its mean has a meaning
-            return self.kl_leaves if not constant and pulls <= 0 else None
+            pushes = [float(s.centred_reward * p.sum()) for s, p in zip(samples, along.split(lengths), strict=True)]
+            against = sum(push < 0 for push in pushes)
+            alike = by_rewards and all(sample.advantages is None for sample in samples)
+            if alike and against and any(push > 0 for push in pushes):
+                return self.fail(self.misplaced, task=task, wrong=against, all=len(pushes))
+            falls = sum(pushes) <= 0 and any(sample.centred_reward for sample in samples)
+            return self.fail(self.reward_falls, task=task) if falls else None
+        if term.name not in ("kl", "entropy"):
+            return None
+        weights = torch.repeat_interleave(torch.tensor([s.weight for s in samples]), torch.tensor(lengths))
+        slope = (along if term.name == "kl" else along_entropy) / weights.to(natural)
+        # An entropy's slope is the token's weight; a KL's differs with its distance, and is 0 where it is left out.
+        usual = slope.median() if term.name == "entropy" else slope
+        apart = ((slope - usual).abs() > WEIGHT_ERROR * slope.abs().max()) | (slope == 0)
+        if bool(apart.any()):
+            return self.fail(self.masked, task=task, term=term.name, wrong=int(apart.sum()), all=len(slope))
         if term.name == "entropy":
-            return self.entropy_falls if float(along_entropy.sum()) <= 0 else None
-        return None
+            return self.fail(self.entropy_falls, task=task) if float(usual) <= 0 else None
+        # The reference lies below the policy at even places, above it at odd ones; of k1 only the mean has a meaning.
+        centred = along - along.mean()
+        constant = bool(centred.abs().max() <= 1e-6 * along.abs().max())
+        pulls = float((centred * signs(along)).sum())
+        return self.fail(self.kl_leaves, task=task) if not constant and pulls <= 0 else None
 
 
 class Descent(Check):

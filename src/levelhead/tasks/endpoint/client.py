@@ -291,7 +291,7 @@ class ChatClient:
         said = response.body.decode(errors="replace")
         change = self._pace.learned.learn(said, sent, self._section.extra_body)
         if change is not None:
-            self._tell(f"{self._url} {change}; {self._where}.extra_body can say so from the beginning")
+            self._tell(f"{self._url} {change}")
         return change is not None or self._pace.learned.apply(sent) != sent
 
     def _read(self, response: Response, sent: Mapping[str, Any]) -> Reply:

@@ -11,7 +11,7 @@ import re
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,14 @@ _RENAMED = {"max_tokens": "max_completion_tokens"}
 _SECTIONS = ("generationConfig",)
 _UNSUPPORTED = re.compile(
     r"unsupported|not support|n't support|not permitted|not allowed|forbidden|unknown|unrecognized|unexpected|"
-    r"not recognized|extra (?:inputs|fields)|deprecated|only the default|cannot find field|may only be",
+    r"not recognized|extra (?:inputs|fields)|deprecated|only (?:the default|accepts|supports|\d)|cannot find field|"
+    r"may only be|不支持|不允许",
     re.IGNORECASE,
 )
+_NO_SYSTEM = re.compile(
+    r"role\W.*not support\W+system|system role not|developer instruction is not|roles must alternate", re.IGNORECASE
+)
+"""How endpoints refuse a message with the role ``system``: o1, Gemma, Mistral's first models."""
 
 
 def merge(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,10 +56,13 @@ class Learned:
 
     def __init__(self) -> None:
         self._changes: dict[str, str | None] = {}
+        self._without_system = False
 
     def apply(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return a body without what the endpoint does not take."""
         changed: dict[str, Any] = {}
+        if self._without_system and _has_system(body):
+            body = {**body, "messages": _folded(body["messages"])}
         for key, value in body.items():
             name = self._changes.get(key, key)
             if name is not None:
@@ -69,6 +77,9 @@ class Learned:
             sent: What was refused.
             theirs: Keys that the recipe sets itself, which are the recipe's to change.
         """
+        if _NO_SYSTEM.search(said) and _has_system(sent) and not self._without_system:
+            self._without_system = True
+            return "does not take system messages; their text begins the user's"
         if not _UNSUPPORTED.search(said):
             return None
         named = _named(said)
@@ -90,6 +101,18 @@ def hint(said: str, sent: Mapping[str, Any], where: str) -> str:
     if not keys or not _UNSUPPORTED.search(said):
         return ""
     return f"leave {keys[0]} out with {where}.extra_body: {{{keys[0]}: null}}"
+
+
+def _has_system(body: Mapping[str, Any]) -> bool:
+    """Whether the first of a body's messages, with another behind it, is of the role ``system``."""
+    messages = body.get("messages") or []
+    return len(messages) > 1 and messages[0].get("role") == "system"
+
+
+def _folded(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Messages whose second one begins with the text of the first."""
+    system, user, *rest = messages
+    return [{**user, "content": f"{system['content']}\n\n{user['content']}"}, *rest]
 
 
 def _keys(body: Mapping[str, Any]) -> Iterator[str]:

@@ -73,8 +73,7 @@ def check_divisible(recipe: Recipe) -> None:
         if section is not None and section.optimizer.kind != "adamw":
             raise InputError(
                 f"{stage}.optimizer.kind: {section.optimizer.kind} needs whole weights, which distributed.shard: full "
-                "divides; "
-                "use adamw, or distributed.shard: none"
+                "divides; use adamw, or distributed.shard: none"
             )
 
 
