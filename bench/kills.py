@@ -62,7 +62,7 @@ CASES: Mapping[str, tuple[str, ...]] = {
     "workflow-collapse": ("tasks.0.items=300",),
     "browser-tiny": ("tasks.0.items=30", "tasks.0.pages=2", "tasks.0.spare_pages=1"),
     "browser-deadlock": ("tasks.0.items=30", "tasks.0.pages=2", "tasks.0.spare_pages=1"),
-    "base-tiny/1": ("tasks.0.items=300",),
+    "base-tiny/1": ("tasks.0.settings.items=300",),
 }
 """Recipe and further overrides of each case; recipes of models from the hub are not among them."""
 WITH_DATA = {"dual-bbq-halueval": ("sft.steps=2", "tasks.0.path={}/bbq", "tasks.1.path={}/halueval")}
@@ -200,7 +200,7 @@ def page(run: Path) -> str:
                 (copy / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         summary = timeless(json.loads((copy / "summary.json").read_text(encoding="utf-8")))
         (copy / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-        return render(read_run(copy))
+        return render(read_run(copy)).replace(folder, "")
 
 
 def differences(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:

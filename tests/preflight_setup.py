@@ -77,6 +77,8 @@ CAUGHT_BY = {
     "entropy-negated-twice": "signs/audit",
     "kl-rewarded": "signs/audit",
     "advantages-negated": "signs/audit",
+    "advantages-rolled": "signs/audit",
+    "entropy-summed-over-tokens": "signs/audit",
     "entropy-of-impossible-tokens": "loss/completion-only",
 }
 """The check that is meant for each known bug; others may see it too."""

@@ -6,7 +6,9 @@ from collections.abc import Collection
 from typing import Any
 
 from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.diagnosis.notice import notice
 from levelhead.diagnosis.remedies import remedies, settings_text
+from levelhead.message import Phrase
 
 
 def first(code: str, seen: float | None = None, **known: Any) -> str:
@@ -63,3 +65,12 @@ def test_a_run_that_training_made_worse_is_not_advised_to_take_larger_steps() ->
 
     assert raises([])
     assert not raises(["reward-falls"])
+
+
+def test_a_change_in_words_is_told_in_the_language_of_the_reader() -> None:
+    event = {"step": 3, "severity": "critical", "code": "stratum-falls", "message": "it falls", "message_zh": "下降"}
+    (change, *_) = [c for c in remedies("stratum-falls") if any(isinstance(v, Phrase) for v in c.settings.values())]
+    to_do = settings_text(change.settings)
+    told = next(value for value in change.settings.values() if isinstance(value, Phrase))
+    assert told in notice(event, to_do)
+    assert told.zh in notice(event, to_do, language="zh")

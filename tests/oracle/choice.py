@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from levelhead.preflight.check import LEVEL
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Learnability
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
@@ -17,7 +18,7 @@ from levelhead.tasks.base import Task
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
 from levelhead.training.curriculum import make_stream
-from oracle.chance import LEVEL, binomial_p
+from oracle.chance import binomial_p
 from oracle.context import PreflightContext
 from oracle.queue import in_step
 from oracle.result import Check, judged

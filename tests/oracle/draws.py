@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from levelhead.preflight.check import LEVEL
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Group, Prompt, Score, Turn
 from levelhead.rollout.draws import derive
@@ -20,7 +21,7 @@ from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
 from levelhead.training.ranks import Ranks
 from oracle import plain
-from oracle.chance import LEVEL, p_value
+from oracle.chance import p_value
 from oracle.context import PreflightContext
 from oracle.queue import in_step
 from oracle.result import Check, judged

@@ -17,13 +17,15 @@ import torch
 from levelhead import metrics as metric
 from levelhead.errors import InputError
 from levelhead.policy.packing import MicroBatch, TokenSequence
+from levelhead.preflight.listening import Listener
+from levelhead.preflight.trial import WHOLE, clean, uneven
 from levelhead.recipe.objective import Advantage, Kl
 from oracle import plain
 from oracle.context import PreflightContext
 from oracle.result import Check, judged
 from oracle.shown import shown_groups
 from oracle.tokens import demonstrations, spelled
-from oracle.trial import WHOLE, Listener, clean, contrasted, grpo_trial, sft_trial, uneven
+from oracle.trial import contrasted, grpo_trial, sft_trial
 
 
 class _Pair(NamedTuple):
@@ -60,7 +62,7 @@ def _grpo(context: PreflightContext) -> Check:
         "loss": grpo.loss.model_copy(update={"top_entropy": None, "importance": None}),
     }
     few = [replace(group, rollouts=group.rollouts[:4]) for group in context.drawn.groups if len(group.rollouts) > 1]
-    groups = contrasted(uneven(few[:: max(1, len(few) - 1)], context.codec.stop_id))
+    groups = contrasted(uneven(few[:: max(1, len(few) - 1)], context.codec.stop_id, WHOLE))
     if not groups:
         return Check("loss/completion-only", "warn", "no group of two rollouts was drawn, so no loss was computed")
     groups += contrasted(shown_groups(context, len(groups[0].rollouts)))

@@ -21,6 +21,7 @@ from torch import Tensor
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import Policy, TokenStats
 from levelhead.policy.rounding import exact_policy, why_not_exact
+from levelhead.preflight.trial import WHOLE, FrozenUpdater, Replay
 from levelhead.recipe import Recipe
 from levelhead.recipe.objective import Audit, Shaping
 from levelhead.recipe.sampling import Sampling
@@ -36,7 +37,6 @@ from oracle.context import PreflightContext
 from oracle.synthetic import BATCHES, LONGEST, UPDATES, Row, group_size, make_groups, make_rows, small
 from oracle.textbook import Settings, TaskSettings
 from oracle.textbook.records import Floats
-from oracle.trial import WHOLE, FrozenUpdater, Replay
 
 TOKENS = (24, 44)
 """Tokens of a micro-batch, fewer with one task or small groups: three micro-batches or more in an update."""

@@ -9,6 +9,7 @@ import torch
 
 from levelhead.errors import InputError
 from levelhead.records import Group, Message, Rollout, Score, Turn
+from levelhead.tasks.base import SingleTurnTask
 from levelhead.training.demonstrations import Demonstrations
 from oracle import plain
 from oracle.context import PreflightContext
@@ -30,7 +31,7 @@ def shown_groups(context: PreflightContext, k: int) -> list[Group]:
     groups = []
     long = {g.prompt.task for g in context.drawn.groups for r in g.rollouts if len(r.turns) > 1}
     for name, task in context.setup.tasks.items():
-        if k < 2 or name in long or context.is_single(task) or not task.demonstrates:
+        if k < 2 or name in long or isinstance(task, SingleTurnTask) or not task.demonstrates:
             continue
         prompts = context.prompts[name][:1]
         try:

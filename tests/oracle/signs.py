@@ -17,6 +17,7 @@ import torch
 from levelhead import metrics as metric
 from levelhead.policy.policy import REFERENCE_ADAPTER
 from levelhead.policy.rounding import coarsest, nudged
+from levelhead.preflight.trial import clean
 from levelhead.recipe.objective import Advantage, Kl
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Turn
@@ -26,7 +27,7 @@ from levelhead.training.step_result import StepResult
 from oracle import plain
 from oracle.context import PreflightContext
 from oracle.result import Check, Status, judged
-from oracle.trial import clean, contrasted, differing, gradient, grpo_trial, stepped
+from oracle.trial import contrasted, differing, gradient, grpo_trial, stepped
 
 _FIX = "a term carries its natural value and a sense; only objective.terms turns senses into signs"
 _SIZES = (1e-3, 1e-4, 1e-5)

@@ -20,6 +20,7 @@ from levelhead.recipe.objective import LossSection
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout, Score, Turn
 from levelhead.rollout.draws import generator
+from levelhead.tasks.base import SingleTurnTask
 from oracle import settings as every_key
 from oracle.context import PreflightContext
 from oracle.textbook.estimators import WORKFLOW_FEATURES
@@ -105,7 +106,7 @@ def make_rows(context: PreflightContext, grpo: Grpo) -> list[Row]:
     # Groups of a task stand in pairs, so that each mini-batch has groups of every task.
     order = [(name, first + i) for first in range(0, GROUPS, UPDATES) for name in names for i in range(UPDATES)]
     for problem, (name, number) in enumerate(order):
-        single = context.is_single(context.setup.tasks[name])
+        single = isinstance(context.setup.tasks[name], SingleTurnTask)
         for attempt in range(group_size(grpo)):
             turns = 1 if single else 1 + (attempt + number) % 3
             truncated = attempt % 4 == (2 + number) % 4

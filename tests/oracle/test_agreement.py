@@ -8,9 +8,10 @@ from functools import cache
 import pytest
 
 import levelhead.policy.rounding
+from levelhead.preflight.context import untouched
 from levelhead.training.prepare import Setup
 from oracle.agreement import _synced
-from oracle.context import PreflightContext, untouched
+from oracle.context import PreflightContext
 from oracle.result import Check
 from preflight.mutations.agreement import copied_sampler
 from preflight_setup import setup_of

@@ -15,13 +15,14 @@ import torch
 from faults.known import FAULTS, inject
 from levelhead.policy.backends.cpu.backend import SharedDecoder
 from levelhead.policy.policy import Policy
+from levelhead.preflight.context import untouched
 from levelhead.records import Prompt, Turn
 from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.prepare import Setup
 from oracle import plain
 from oracle.agreement import check_agreement
 from oracle.causes import CAUSES
-from oracle.context import PreflightContext, untouched
+from oracle.context import PreflightContext
 from oracle.result import Check
 from oracle.run import preflight
 from preflight.mutations.agreement import copied_sampler

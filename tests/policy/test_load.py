@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Tokenizer
 
 from levelhead.errors import InputError
@@ -39,6 +40,15 @@ def test_a_checkpoint_stops_where_the_policy_stopped(pretrained: Path, tmp_path:
     policy.save(tmp_path / "checkpoint")
     again = load_checkpoint(section, tmp_path / "checkpoint")
     assert (again.codec.stop_ids, again.codec.stop_id) == (policy.codec.stop_ids, policy.codec.stop_id)
+
+
+@pytest.mark.parametrize("longer", [0, 8, 24])
+def test_weights_lie_at_cache_lines_whatever_the_length_of_a_files_header(pretrained: Path, longer: int) -> None:
+    path = pretrained / "model.safetensors"
+    save_file(load_file(path), path, metadata={"format": "pt", "note": "x" * longer})
+    (pretrained / "manifest.json").unlink(missing_ok=True)
+    policy = load_policy(Model(name=str(pretrained), dtype="float32"))
+    assert {tensor.data_ptr() % 64 for tensor in policy.model.parameters()} == {0}
 
 
 def test_an_adapter_is_made_without_notices_that_only_library_authors_can_act_on(

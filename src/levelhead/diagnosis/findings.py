@@ -19,6 +19,7 @@ import yaml
 
 from levelhead.documents import load_own
 from levelhead.errors import InputError
+from levelhead.message import Phrase
 from levelhead.records import Severity
 
 Language = Literal["en", "zh"]
@@ -44,6 +45,11 @@ class Text:
     def get(self, language: Language = "en") -> str:
         """The text in ``language``."""
         return self.zh if language == "zh" else self.en
+
+    @property
+    def phrase(self) -> Phrase:
+        """The text in English, which has its Chinese with it."""
+        return Phrase(self.en, self.zh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +289,7 @@ def _remedy(section: _Section, codes: Collection[str]) -> Remedy:
         return shared[name]
     remedy = Remedy(
         why=section.text("why"),
-        source=section.string("source"),
+        source=section.phrase("source"),
         recipe=section.settings("recipe"),
         trl=section.settings("trl"),
         verl=section.settings("verl"),
@@ -364,7 +370,13 @@ class _Section:
             return {}
         return {name: self._setting(f"{key}.{name}", value) for name, value in self.section(key).values.items()}
 
+    def phrase(self, key: str) -> str:
+        """A text that is the same in both languages, or one in each."""
+        return self.string(key) if isinstance(self.values.get(key), str) else self.text(key).phrase
+
     def _setting(self, key: str, value: Any) -> Any:
+        if isinstance(value, dict) and value.keys() == {"en", "zh"}:
+            return Phrase(value["en"], value["zh"])
         if not isinstance(value, dict) or "times" not in value:
             return value
         if set(value) - {"times", "of", "whole"} or not isinstance(value.get("of"), str):

@@ -8,7 +8,7 @@ from typing import Any
 
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.findings import Language
-from levelhead.message import Phrase
+from levelhead.message import Message, Phrase, chinese, in_language_of
 from levelhead.terminal import safe
 
 LOUD = ("critical", "warning")
@@ -16,6 +16,10 @@ LOUD = ("critical", "warning")
 
 MOST_CHARACTERS = 400
 """Characters of a message that are shown; the whole of it is in ``events.jsonl``."""
+
+_ONCE, _OFTEN = Message("once", "一次"), Message("{count} times", "{count} 次")
+_AT, _FROM_TO = Message("step {first}", "第 {first} 步"), Message("steps {first} to {last}", "第 {first} 到 {last} 步")
+_CHANGE = Message("to change: {to_do}", "建议修改：{to_do}")
 
 _MOST_DIGITS = 10**100
 """Whole numbers beyond it are not spelt out; Python refuses to, from 4300 digits on."""
@@ -54,12 +58,12 @@ def notice(event: Mapping[str, Any], to_do: str = "", times: int = 1, language: 
 def _notice_in_chinese(event: Mapping[str, Any], to_do: str, times: int) -> str:
     action = event.get("action")
     did = f" [{said(printable(action, 40))}]" if action and action != "warn" else ""
-    again = f"\uff08{said(f'{times} times so far')}\uff09" if times > 1 else ""
+    again = f"（至今 {times} 次）" if times > 1 else ""
     head = f"{said(printable(event.get('severity', ''), 20))} {printable(event.get('code', ''), 80)}"
     seen = message_of(event, "zh").rstrip()
     dot = "" if seen.endswith((".", "!", "?", "。", "\uff01", "\uff1f")) or not to_do else "。"
-    change = f"{said(f'to change: {to_do}')}。" if to_do else ""
-    return f"{said(f'step {_step(event)}')}\uff0c{head}{did}\uff1a{seen}{again}{dot}{change}"
+    change = f"建议修改：{chinese(to_do)}。" if to_do else ""
+    return f"第 {_step(event)} 步，{head}{did}\uff1a{seen}{again}{dot}{change}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +88,14 @@ class Told:
 
     def lines(self, language: Language = "en", to_do: str = "") -> list[str]:
         """Two or three lines for the block at the end of a run, with what to change."""
-        when = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
-        often = "once" if self.count == 1 else f"{self.count} times"
-        colon, comma = (": ", ", ") if language == "en" else (" ", "\uff0c")
+        often = _ONCE if self.count == 1 else _OFTEN
+        when = _AT if self.first == self.last else _FROM_TO
+        colon, comma = (": ", ", ") if language == "en" else (" ", "，")
+        parts = (often(count=self.count), when(first=self.first, last=self.last))
         head = f"{said(self.severity, language)}{colon}{self.code}"
-        head = comma.join([head, said(often, language), said(when, language)])
-        change = [f"  {said(f'to change: {to_do}', language)}"] if to_do else []
-        return [head, f"  {self.message.zh if language == 'zh' else self.message}", *change]
+        head = comma.join([head, *(in_language_of(part, language) for part in parts)])
+        change = [f"  {in_language_of(_CHANGE(to_do=to_do), language)}"] if to_do else []
+        return [head, f"  {in_language_of(self.message, language)}", *change]
 
 
 def gather(

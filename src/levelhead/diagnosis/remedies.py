@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from levelhead.diagnosis.findings import CATALOGUE, Family, Scaled, Text
+from levelhead.message import Phrase, chinese
 
 WORSE = ("held-out-fell", "reward-falls")
 """Arguments that training has made the policy worse: such a run is not advised to take larger steps."""
@@ -67,9 +68,14 @@ def _resolved(value: Any, observed: Observed) -> Any:
     return value.resolve(observed(value.of)) if isinstance(value, Scaled) else value
 
 
-def settings_text(settings: Mapping[str, Any]) -> str:
+def settings_text(settings: Mapping[str, Any]) -> Phrase:
     """Return settings on one line, as a person would write them: ``key=value, key=value``."""
-    return ", ".join(f"{key}={_value_text(value)}" for key, value in settings.items())
+    texts = (", ".join(f"{k}={_value_text(of(v))}" for k, v in settings.items()) for of in (_as_it_is, chinese))
+    return Phrase(*texts)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _value_text(value: Any) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors import DETECTORS, Detector
 from levelhead.diagnosis.detectors.base import Candidate, View
 from levelhead.diagnosis.findings import Language, Text
@@ -25,6 +24,7 @@ from levelhead.doctor.rollouts import RolloutFacts
 from levelhead.doctor.runconfig import GROUP_SIZE, KL_COEF, LEARNING_RATE, LORA, MAX_LENGTH, TEMPERATURE, RunSettings
 from levelhead.documents import load_own
 from levelhead.errors import InputError
+from levelhead.message import Phrase, in_language_of
 
 TEXT_SAYS = "text-says"
 """Key of the argument that the text itself names a fault."""
@@ -206,8 +206,16 @@ class Question:
 INQUIRY = Path(__file__).with_name("inquiry.yaml")
 """Questions, the findings that they are asked for, and what answers are worth."""
 _TABLES = load_own(INQUIRY)
+_NUMBER = Text("NUMBER", "数字")
+
+
+def _command(value: str | Mapping[str, str]) -> str:
+    """A command, or what to do in words in both languages."""
+    return value if isinstance(value, str) else Phrase(value["en"], value["zh"])
+
+
 QUESTIONS: dict[str, Question] = {
-    key: Question(key, Text(one["en"], one["zh"]), one.get("command", ""), tuple(one.get("choices", ())))
+    key: Question(key, Text(one["en"], one["zh"]), _command(one.get("command", "")), tuple(one.get("choices", ())))
     for key, one in _TABLES["questions"].items()
 }
 """Everything that may be asked, by key."""
@@ -314,6 +322,6 @@ def questions(diagnosis: Diagnosis, history: History, answered: Sequence[str]) -
 
 def line(question: Question, language: Language = "en") -> str:
     """A question in one line, with how to find out and how to answer."""
-    how = f" [{said(question.command, language)}]" if question.command else ""
-    answer = "|".join(question.choices) or said("NUMBER", language)
+    how = f" [{in_language_of(question.command, language)}]" if question.command else ""
+    answer = "|".join(question.choices) or _NUMBER.get(language)
     return f"{question.text.get(language)}{how} --answer {question.key}={answer}"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from levelhead import extensions
-from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors import DETECTORS
 from levelhead.diagnosis.detectors.base import Reading, View
 from levelhead.diagnosis.detectors.ended import last_stop
@@ -35,6 +34,7 @@ from levelhead.doctor.readers.sources import Log, read
 from levelhead.doctor.rollouts import RolloutFacts
 from levelhead.doctor.runconfig import RunSettings
 from levelhead.doctor.table import Table, Tabled
+from levelhead.message import chinese, in_language_of
 
 SEVERITIES = ("info", "warning", "critical")
 """From harmless to grave."""
@@ -148,9 +148,9 @@ class Report:
         )
         return [
             {
-                "set": _in_words(change.settings, language),
+                "set": {key: chinese(value) if language == "zh" else value for key, value in change.settings.items()},
                 "why": change.why.get(language),
-                "source": said(change.source, language),
+                "source": in_language_of(change.source, language),
             }
             for change in changes
         ]
@@ -198,11 +198,6 @@ def number(value: float | None) -> float | int | str | None:
     if value != value or value in (float("inf"), float("-inf")):
         return str(value)
     return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.6g}")
-
-
-def _in_words(settings: Mapping[str, Any], language: Language) -> dict[str, Any]:
-    """Settings whose values are words, in the language of the reader."""
-    return {key: said(value, language) if isinstance(value, str) else value for key, value in settings.items()}
 
 
 def examine(

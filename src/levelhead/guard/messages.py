@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from levelhead.diagnosis.findings import CATALOGUE, Text, wording
+from levelhead.diagnosis.findings import CATALOGUE, wording
 from levelhead.diagnosis.ranking import Finding
 from levelhead.message import Message, Phrase
 
@@ -110,15 +110,11 @@ def described(finding: Finding) -> Phrase:
     """Return a finding in words, with its strongest argument."""
     strongest = max(finding.evidence, key=lambda evidence: evidence.weight)
     en, zh = (wording(finding.code, strongest.key, strongest.numbers, language) for language in ("en", "zh"))
-    meaning = _phrase(CATALOGUE[finding.code].meaning)
+    meaning = CATALOGUE[finding.code].meaning.phrase
     title, confidence = title_of(finding.code), finding.confidence
     return FINDING(title=title, confidence=confidence, argument=Phrase(en, zh), meaning=meaning)
 
 
-def _phrase(text: Text) -> Phrase:
-    return Phrase(text.en, text.zh)
-
-
 def title_of(code: str) -> Phrase:
     """Return the title of a finding of the catalogue."""
-    return _phrase(CATALOGUE[code].title)
+    return CATALOGUE[code].title.phrase

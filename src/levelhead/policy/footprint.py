@@ -122,7 +122,7 @@ class Footprints:
             for parameter in trained:
                 parameter.grad = None
         peak: int = live.peak
-        return peak if gradients else max(0, peak - _bytes(trained))
+        return peak if gradients else max(0, peak - tensor_bytes(trained))
 
     def prefill(self, prompts: int, length: int, rows: int) -> int:
         """Return the bytes that reading prompts takes at most, their keys, values and first logits included.
@@ -228,5 +228,6 @@ def kv_bytes(config: Any, rows: int, length: int, width: int) -> int:
     return 2 * rows * heads * size * width * sum(lengths)
 
 
-def _bytes(tensors: Iterable[Tensor]) -> int:
+def tensor_bytes(tensors: Iterable[Tensor]) -> int:
+    """Return the bytes that tensors take."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -51,6 +51,8 @@ from levelhead.text.template import read_chat_template
 from levelhead.text.tiny import train_tokenizer
 
 _GENERAL_TOKENIZERS = {"TokenizersBackend", "PreTrainedTokenizerFast"}
+CACHE_LINE = 64
+"""Bytes of it."""
 Load = Literal["whole", "host", "shape"]
 """Where a policy's weights go: to the run's device, to the CPU, or nowhere (the model is on the meta device)."""
 
@@ -274,6 +276,7 @@ def _finish(
         set_checkpointing(model, on=True)
         model.config.use_cache = False
     wrapped: Any = model if section.lora is None else with_adapter(model, section.lora, seed, adapter)
+    align(wrapped)
     policy = Policy(wrapped, codec, compute)
     policy.runs_on = section.backend
     policy.starts_trained = adapter is not None
@@ -281,6 +284,17 @@ def _finish(
         policy.merge_bytes = int(section.lora.merge_gib * 2**30)
     policy.model.eval()
     return policy
+
+
+def align(model: nn.Module) -> None:
+    """Put weights where every cache line begins anew; those read from a file lie where its header ended.
+
+    A CPU's matrix product adds up in another order where they lie otherwise, so that a run that goes on from a
+    checkpoint would differ from one that was never interrupted.
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.device.type == "cpu" and tensor.data_ptr() % CACHE_LINE:
+            tensor.data = tensor.data.clone()
 
 
 def _tiny(section: Model, codec: Codec, weights: bool) -> PreTrainedModel:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from levelhead.policy.rounding import Tolerance
 from levelhead.preflight.passes import PlainTurn
+from levelhead.preflight.rendering import parting
 from levelhead.preflight.trial import Trial
 from levelhead.training.batch import Sample
 
@@ -67,7 +68,7 @@ def scored(trial: Trial, plain: Sequence[PlainTurn]) -> list[Account]:
     for sample, logp in trainer_logprobs(trial):
         for each in plain:
             ids, count = each.turn.completion_ids, len(each.logits_tv)
-            shared = _common(ids[:count], sample.sequence.completion_ids)
+            shared = parting(ids[:count], sample.sequence.completion_ids)
             if sample.sequence.context_ids == each.turn.context_ids and shared and shared >= len(logp) - 1:
                 accounts.append(Account(each, logp[:shared]))
                 break
@@ -122,8 +123,3 @@ def by_padding(accounts: Sequence[Account], temperature: float, allowed: Toleran
     sizes = [len(account.plain.turn.context_ids) for account in accounts]
     longest = [account for account, size in zip(accounts, sizes, strict=True) if size == max(sizes)]
     return len(longest) < len(accounts) and apart(longest, temperature).within(allowed)
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest common beginning."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -96,6 +96,8 @@ class PreflightContext:
         processes: Of the run.
     """
 
+    most_tokens = SAMPLED
+
     def __init__(self, setup: Setup, processes: int = 1) -> None:
         self.setup, self.processes = setup, processes
         self.recipe = setup.recipe
@@ -124,7 +126,7 @@ class PreflightContext:
         """The controls of the first step's rollouts, the length capped; evaluation's where nothing is sampled."""
         grpo = self.grpo
         controls: Sampling = self.recipe.eval.sampling if grpo is None else grpo.sampling.at(0, grpo.steps)
-        most = min(controls.max_new_tokens, SAMPLED)
+        most = min(controls.max_new_tokens, self.most_tokens)
         return controls.model_copy(
             update={"max_new_tokens": most, "min_new_tokens": min(controls.min_new_tokens, most - 1)}
         )

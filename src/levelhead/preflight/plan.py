@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from levelhead.errors import InputError
 from levelhead.policy.device import resolve_device, resolve_dtype
-from levelhead.policy.footprint import Footprints
+from levelhead.policy.footprint import Footprints, tensor_bytes
 from levelhead.policy.load import load_codec
 from levelhead.recipe import Recipe
 from levelhead.recipe.model import Model
@@ -185,7 +185,7 @@ def divided_parts(
     if local:
         whole.append(Part("weights (to draw)", weights, phases, "whole in every process; servers would spare it"))
     elif recipe.check:
-        trained = _bytes(footprints.policy.parameters)
+        trained = tensor_bytes(footprints.policy.parameters)
         reference = next((weights for part in parts if part.name == "reference" and not footprints.policy.lora), 0)
         note = "whole weights, a gradient and a copy, in the first process alone (check: false spares it)"
         whole.append(Part("preflight", weights + 2 * trained + reference, (PREFLIGHT,), note))
@@ -208,14 +208,10 @@ def at_work(footprints: Footprints) -> int:
     inner = [list(layer.parameters()) for layer in layers]
     ids = {id(parameter) for parameters in inner for parameter in parameters}
     outer = [parameter for parameter in base.parameters() if id(parameter) not in ids]
-    layer = max((_bytes(parameters) for parameters in inner), default=0)
-    gradient = max((_bytes(p for p in parameters if p.requires_grad) for parameters in inner), default=0)
-    rest, rest_gradient = _bytes(outer), _bytes(p for p in outer if p.requires_grad)
+    layer = max((tensor_bytes(parameters) for parameters in inner), default=0)
+    gradient = max((tensor_bytes(p for p in parameters if p.requires_grad) for parameters in inner), default=0)
+    rest, rest_gradient = tensor_bytes(outer), tensor_bytes(p for p in outer if p.requires_grad)
     return rest + max(3 * layer + 2 * gradient + rest_gradient, 2 * rest_gradient)
-
-
-def _bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def capacity(device: torch.device) -> int | None:

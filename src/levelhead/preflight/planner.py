@@ -11,7 +11,7 @@ import torch
 from levelhead.objective.audit import MAX_ENTRIES
 from levelhead.policy import four_bit
 from levelhead.policy.allocation import Layout
-from levelhead.policy.footprint import Footprints, kv_bytes
+from levelhead.policy.footprint import Footprints, kv_bytes, tensor_bytes
 from levelhead.policy.head import block_shape
 from levelhead.policy.policy import Policy
 from levelhead.preflight.plan import PREFLIGHT, Part, Plan, Prompts, Target, divided_parts, divisor, share
@@ -58,7 +58,7 @@ class Planner:
         policy = footprints.policy
         self.prompts = self._bounded(recipe, policy.context)
         count = divisor(recipe, self.processes)
-        trained, whole = _bytes(policy.parameters), four_bit.weight_bytes(policy.model)
+        trained, whole = tensor_bytes(policy.parameters), four_bit.weight_bytes(policy.model)
         mine, weights = share(trained, count), share(whole, count)
         stages = [s for s, section in (("sft", recipe.sft), ("update", recipe.grpo)) if section is not None]
         phases = (*stages, "sampling")
@@ -184,7 +184,7 @@ class Planner:
                 "a copy of the weights",
             ),
         ]
-        parts += self._copies(recipe, section, trained, _bytes(footprints.policy.parameters))
+        parts += self._copies(recipe, section, trained, tensor_bytes(footprints.policy.parameters))
         if audited:
             terms = tasks * (2 + (penalised and section.kl.where == "loss"))
             audit_entries = terms * min(trained, 4 * MAX_ENTRIES)
@@ -301,7 +301,7 @@ def _moments(section: Optimizer, policy: Policy, trained: int) -> tuple[int, str
     """
     size = 2 * trained
     if section.kind == "muon":
-        size -= _bytes(policy.matrices)
+        size -= tensor_bytes(policy.matrices)
     elif section.in_eight_bits:
         sizes = (weight.numel() for weight in policy.parameters)
         size = 2 * sum(n + 4 * -(-n // 256) if n >= 4096 else 4 * n for n in sizes)
@@ -318,7 +318,7 @@ def _reference(recipe: Recipe, footprints: Footprints, trained: int, count: int,
     if not penalised:
         return 0
     if not footprints.policy.lora:
-        return share(_bytes(footprints.policy.model.parameters()), count)
+        return share(tensor_bytes(footprints.policy.model.parameters()), count)
     return trained if recipe.sft is not None else 0
 
 
@@ -341,7 +341,3 @@ def _decoding_work(config: Any, rows: int, length: int, width: int, cache: int, 
     if shared:
         return own + 3 * 4 * rows * int(config.num_attention_heads) * length
     return own + cache // max(1, int(config.num_hidden_layers))
-
-
-def _bytes(tensors: Any) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -263,12 +263,12 @@ def contrasted(groups: Sequence[Group]) -> list[Group]:
     for index, group in enumerate(groups):
         order = sorted(range(len(group.rollouts)), key=lambda i: (group.rollouts[i].length, i), reverse=index % 2 == 1)
         half = set(order[: len(order) // 2])
-        rollouts = [_rewarded(r, 1.0 if i in half else 0.0) for i, r in enumerate(group.rollouts)]
+        rollouts = [rewarded_with(r, 1.0 if i in half else 0.0) for i, r in enumerate(group.rollouts)]
         rewarded.append(replace(group, rollouts=tuple(rollouts)))
     return rewarded
 
 
-def _rewarded(rollout: Rollout, reward: float) -> Rollout:
+def rewarded_with(rollout: Rollout, reward: float) -> Rollout:
     """Return a rollout with another reward, its parts all equal to it."""
     score = rollout.score or Score(reward)
     return rollout.scored(replace(score, total=reward, parts=dict.fromkeys(score.parts, reward)))
@@ -288,12 +288,12 @@ def uneven(groups: Sequence[Group], stop_id: int, most: int) -> list[Group]:
     cut = []
     for group in groups:
         count = len(group.rollouts)
-        rollouts = [_cut(r, (i + 1) / count, stop_id if i % 2 else None, most) for i, r in enumerate(group.rollouts)]
+        rollouts = [cut_to(r, (i + 1) / count, stop_id if i % 2 else None, most) for i, r in enumerate(group.rollouts)]
         cut.append(replace(group, rollouts=tuple(rollouts)))
     return cut
 
 
-def _cut(rollout: Rollout, share: float, stop_id: int | None, most: int) -> Rollout:
+def cut_to(rollout: Rollout, share: float, stop_id: int | None, most: int) -> Rollout:
     """Return a rollout whose last turn is cut to a share of its tokens; ``stop_id`` is its last where one is given."""
     *before, last = rollout.turns
     length = max(1, round(share * min(most, len(last.completion_ids))))

@@ -15,7 +15,7 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
-from levelhead.records import Group
+from levelhead.records import Group, Rollout
 from levelhead.training.ranks import Ranks
 
 
@@ -64,20 +64,14 @@ def with_own_logprobs(groups: Sequence[Group], scores: Scores) -> list[Group]:
         scores: Of all of their tokens.
     """
     return [
-        replace(
-            group,
-            rollouts=tuple(
-                replace(
-                    rollout,
-                    turns=tuple(
-                        replace(turn, logprobs=told.logprobs) for turn, told in zip(rollout.turns, said, strict=True)
-                    ),
-                )
-                for rollout, said in zip(group.rollouts, rows, strict=True)
-            ),
-        )
+        replace(group, rollouts=tuple(_with_logprobs(r, said) for r, said in zip(group.rollouts, rows, strict=True)))
         for group, rows in zip(groups, scores, strict=True)
     ]
+
+
+def _with_logprobs(rollout: Rollout, scores: Sequence[TokenScores]) -> Rollout:
+    pairs = zip(rollout.turns, scores, strict=True)
+    return replace(rollout, turns=tuple(replace(turn, logprobs=said.logprobs) for turn, said in pairs))
 
 
 @torch.no_grad()

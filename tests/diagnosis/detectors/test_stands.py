@@ -76,6 +76,15 @@ def test_a_first_and_a_last_held_out_score_are_enough() -> None:
     assert diagnosed([{"eval/score": 0.334}, {"eval/score": 0.338}]).verdict == "undecided"
 
 
+def test_a_kind_of_items_that_falls_while_its_task_rises_does_not_make_a_run_one_without_improvement() -> None:
+    def evaluated(qa: float, all_items: float) -> dict[str, float]:
+        kind = {"eval/flow/domain=qa/score": qa, "eval/flow/domain=qa/se": 0.02}
+        return {**kind, "eval/flow/score": all_items, "eval/flow/se": 0.04}
+
+    assert not diagnosed([evaluated(0.79, 0.39), evaluated(0.67, 0.73)]).faulty
+    assert diagnosed([evaluated(0.79, 0.73), evaluated(0.67, 0.72)]).findings[0].code == "no-improvement"
+
+
 def test_evaluations_that_no_longer_change_are_of_one_answer_to_everything() -> None:
     rng = random.Random(4)
     rows = [{"reward": rng.uniform(-0.5, 0.2), "eval/accuracy": 0.4, "eval/false_refuse_rate": 0.6}]

@@ -241,6 +241,7 @@ MUTATIONS = (
     ),
     *WRONG_SAMPLES,
     *WRONG_MASKS,
+    fault("signs/audit", "entropy-summed-over-tokens"),
     fault("signs/reward", "advantages-negated"),
     Mutation("signs/reward", "the loss minimizes the rewards", _terms(_flipped("policy"))),
     Mutation("signs/reward", "the surrogate is detached", _detached("policy")),

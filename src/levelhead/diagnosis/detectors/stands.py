@@ -90,7 +90,7 @@ class Outcomes:
         early, late = series.values[0], series.values[-1]
         case = Candidate("no-improvement", first_step=series.steps[0])
         if len(series) <= _PAIR_ROWS:
-            if not self._beyond_errors(view, series):
+            if self._change(view, series) not in ("below", None) or self._part_of_a_rise(view, series):
                 return
             lost = stats.ramp((early - late) / max(abs(early), 1e-9), *_PAIR)
             case.add(_PAIR_WEIGHT * lost, "held-out-fell", metric=series.name, early=early, late=late)
@@ -102,13 +102,19 @@ class Outcomes:
         if case.evidence:
             yield case.show(series, series.steps[0], series.steps[-1])
 
-    def _beyond_errors(self, view: View, series: Series) -> bool:
-        """Whether a fall is one by its standard errors, as for the verdict of a run; true where there are none."""
+    def _change(self, view: View, series: Series) -> str | None:
+        """Which side of its first reading the last one lies on by their errors, as in a verdict; else ``None``."""
         errors = view.history.series(series.name.removesuffix(held_out.SCORE) + held_out.SE).values
         if not errors or not series.name.endswith(f"/{held_out.SCORE}"):
-            return True
+            return None
         change = series.values[-1] - series.values[0]
-        return compare(change, math.hypot(errors[0], errors[-1]), None) == "below"
+        return compare(change, math.hypot(errors[0], errors[-1]), None)
+
+    def _part_of_a_rise(self, view: View, series: Series) -> bool:
+        """Whether a score is that of one kind of items of a task whose whole score rose: that is an improvement."""
+        task, _, kind = series.name.removesuffix(f"/{held_out.SCORE}").rpartition("/")
+        whole = view.history.series(f"{task}/{held_out.SCORE}")
+        return "=" in kind and len(whole) > 1 and self._change(view, whole) == "above"
 
     def _frozen(self, view: View) -> Iterator[Candidate]:
         """Evaluations that give the very same rates again and again: the answers no longer change."""

@@ -8,11 +8,12 @@ is none.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from levelhead.installation import install_command
+from levelhead.objective.registry import build, owners, registry
 from levelhead.section import Section
 
 if TYPE_CHECKING:
@@ -163,3 +164,20 @@ class NashMtl(Aggregator):
         from levelhead.objective.aggregation.solvers import nash_mtl
 
         return nash_mtl(gramian_mm)
+
+
+AGGREGATORS = registry(__name__, Aggregator, [Sum, Mean, CaGrad, PcGrad, UpGrad, Mgda, AlignedMtl, NashMtl])
+"""Every aggregator by the name that it has in a recipe."""
+
+
+def make_aggregator(name: str, **settings: Any) -> Aggregator:
+    """Return the aggregator called ``name``; settings that only others have are left aside.
+
+    Raises:
+        ValueError: Unknown name, or a setting that none has or that is out of range.
+    """
+    if name not in AGGREGATORS:
+        raise ValueError(f"unknown aggregator {name!r}; choose one of {', '.join(AGGREGATORS)}")
+    own = {key: value for key, value in settings.items() if key in AGGREGATORS[name].model_fields}
+    strange = {key: value for key, value in settings.items() if not owners(AGGREGATORS, key)}
+    return build(AGGREGATORS[name], own | strange, f"aggregator {name}")

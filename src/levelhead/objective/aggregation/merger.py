@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from levelhead import metrics as metric
-from levelhead.objective.aggregation import AGGREGATORS, make_aggregator
-from levelhead.objective.aggregation.aggregators import Aggregator
+from levelhead.objective.aggregation.aggregators import AGGREGATORS, Aggregator, make_aggregator
 from levelhead.objective.aggregation.buffers import Buffer, combine, gramian, lent, read, write
 from levelhead.objective.aggregation.monitor import ConflictMonitor
 from levelhead.objective.aggregation.weighting import weights

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from levelhead.objective.aggregation import make_aggregator
-from levelhead.objective.aggregation.aggregators import Aggregator
+from levelhead.objective.aggregation.aggregators import Aggregator, make_aggregator
 from levelhead.objective.registry import build
 
 

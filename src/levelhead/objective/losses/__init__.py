@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from levelhead.objective.losses.base import Clipped, Loss, Surrogate
-from levelhead.objective.registry import build, owners, registry
+from levelhead.objective.losses.registry import LOSSES, make_loss
 
 if TYPE_CHECKING:
     from levelhead.objective.losses.aggregation import Aggregation, aggregate, count
@@ -41,38 +41,6 @@ _LAZY = {
     "inputs": ("Inputs",),
     "policy": ("PolicyLoss", "policy_loss"),
 }
-
-LOSSES = registry(
-    "levelhead.objective.losses",
-    Loss,
-    [
-        "ppo:PpoClip",
-        "reinforce:Reinforce",
-        "gspo:Gspo",
-        "gspo:GspoToken",
-        "cispo:Cispo",
-        "gmpo:Gmpo",
-        "sapo:Sapo",
-        "covariance:ClipCov",
-        "covariance:KlCov",
-    ],
-)
-"""Every loss by the name that it has in a recipe."""
-
-
-def make_loss(name: str, **knobs: Any) -> Loss:
-    """Return the loss called ``name``; knobs that are left out, or ``None``, are as its paper has them.
-
-    Raises:
-        ValueError: Unknown name, or a knob that it does not have or that is out of range.
-    """
-    if name not in LOSSES:
-        raise ValueError(f"unknown policy loss {name!r}; choose one of {', '.join(LOSSES)}")
-    knobs = {knob: value for knob, value in knobs.items() if value is not None}
-    for knob in knobs.keys() - LOSSES[name].model_fields.keys():
-        if having := owners(LOSSES, knob):
-            raise ValueError(f"{knob} applies to {' and '.join(having)}, not to {name}")
-    return build(LOSSES[name], knobs, f"policy loss {name}")
 
 
 def __getattr__(name: str) -> Any:

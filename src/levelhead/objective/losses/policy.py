@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from levelhead.objective.losses import make_loss
 from levelhead.objective.losses.base import Loss
 from levelhead.objective.losses.inputs import check
+from levelhead.objective.losses.registry import make_loss
 from levelhead.objective.registry import build
 from levelhead.objective.terms import as_loss
 

@@ -68,6 +68,12 @@ class SignAudit(Check):
             "优势须与采样同序：排序、打包或拆分样本时，两者一起调整",
         ),
     )
+    summed = Message(
+        "the entropy term of task {task} is {times:.3g} times the mean over its completion tokens: a sum, or another "
+        "divisor",
+        "任务 {task} 的熵项是其输出 token 平均熵的 {times:.3g} 倍：用了总和，或除数不对",
+        fix=Fix("divide the entropy by the completion tokens that it is summed over", "熵应除以求和的输出 token 数"),
+    )
     kl_leaves = Message(
         "the KL of task {task} pushes the policy away from the reference",
         "任务 {task} 的 KL 把策略推离参考模型",
@@ -176,7 +182,10 @@ class SignAudit(Check):
         if bool(apart.any()):
             return self.fail(self.masked, task=task, term=term.name, wrong=int(apart.sum()), all=len(slope))
         if term.name == "entropy":
-            return self.fail(self.entropy_falls, task=task) if float(usual) <= 0 else None
+            times = float((slope * weights.to(slope)).sum())  # 1 of a mean over all tokens, less of a part of them
+            if times > 1 + WEIGHT_ERROR:
+                return self.fail(self.summed, task=task, times=times)
+            return self.fail(self.entropy_falls, task=task) if times <= 0 else None
         # The reference lies below the policy at even places, above it at odd ones; of k1 only the mean has a meaning.
         centred = along - along.mean()
         constant = bool(centred.abs().max() <= 1e-6 * along.abs().max())
