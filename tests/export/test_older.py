@@ -24,6 +24,7 @@ from levelhead.export.older import write_for_older
 from levelhead.policy.load import load_policy
 from levelhead.recipe.model import Model
 from small_run import TEXTS, TINY
+from text.families import tokenizer_of
 
 SMALL = {
     "hidden_size": 32,
@@ -59,6 +60,14 @@ with torch.no_grad():
 print(json.dumps({"version": __version__, "ids": answer[0].tolist(), "logits": logits.tolist()}))
 """
 CHAT = [{"role": "user", "content": "question 3? don't  'tis caf\u00e9"}]
+
+
+def of_version_4() -> Path:
+    """The Python of an environment with transformers 4."""
+    python = Path(os.environ.get("LEVELHEAD_TRANSFORMERS4", "")) / "bin" / "python"
+    if "LEVELHEAD_TRANSFORMERS4" not in os.environ or not python.is_file():
+        pytest.skip("LEVELHEAD_TRANSFORMERS4 names no environment with transformers 4 (docs/export.md)")
+    return python
 
 
 def exported(folder: Path, config: Any = None, **tokens: Any) -> Path:
@@ -108,9 +117,7 @@ def test_version_5_reads_the_same_tokenizer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tiny", *CONFIGS])
 def test_version_4_answers_as_version_5_does(name: str, tmp_path: Path) -> None:
-    python = Path(os.environ.get("LEVELHEAD_TRANSFORMERS4", "")) / "bin" / "python"
-    if "LEVELHEAD_TRANSFORMERS4" not in os.environ or not python.is_file():
-        pytest.skip("LEVELHEAD_TRANSFORMERS4 names no environment with transformers 4 (docs/export.md)")
+    python = of_version_4()
     folder = exported(tmp_path / "model", CONFIGS.get(name), additional_special_tokens=["<think>"])
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     run = subprocess.run(
@@ -127,3 +134,37 @@ def test_version_4_answers_as_version_5_does(name: str, tmp_path: Path) -> None:
         logits = model(ids).logits[0, -1]
     assert theirs["ids"] == ours[0].tolist()
     assert torch.allclose(torch.tensor(theirs["logits"]), logits, atol=1e-4)
+
+
+ENCODE = """
+import json, sys
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+print(json.dumps([tokenizer.encode(text) for text in json.loads(sys.argv[2])]))
+"""
+SPACED = ["<think> a question </think>  3?", " leading", "a\n\nb", "Zo\u00eb \u6771\u4eac it's"]
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        ("qwen25", "Qwen2Tokenizer"),
+        ("llama3", "GPT2Tokenizer"),
+        ("mistral", "LlamaTokenizer"),
+        ("gemma", "GemmaTokenizer"),
+        *((family, None) for family in ("mistral", "gemma", "llama3", "deepseek")),
+    ],
+)
+def test_version_4_reads_the_same_tokens_whatever_the_class(family: str, kind: str | None, tmp_path: Path) -> None:
+    python = of_version_4()
+    tokenizer_of(family).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | ({"tokenizer_class": kind} if kind else {})))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path / "model")
+    write_for_older(tmp_path / "model")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [python, "-c", ENCODE, tmp_path / "model", json.dumps(SPACED)]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert json.loads(run.stdout.splitlines()[-1]) == [tokenizer.encode(text) for text in SPACED]

@@ -110,6 +110,19 @@ def test_a_template_that_would_swallow_tools_is_refused(name: str):
         codec.demonstration([QUESTION], call({"name": "Anna"}))
 
 
+@without_tools
+def test_a_tool_whose_name_stands_in_the_chat_already_is_missed_too(name: str):
+    tool = {"type": "function", "function": {"name": "late", "parameters": {}}}
+    with pytest.raises(InputError, match="does not show the tool 'late'"):
+        codec_of(name).render([QUESTION], ChatOptions(tools=(tool,)))
+
+
+def test_a_template_that_is_no_jinja_is_named_with_its_line():
+    codec = Codec(tokenizer_of("qwen25"), chat_template="{% for m in messages %}\n{{ m.content }}<|im_end|>")
+    with pytest.raises(InputError, match=r"model\.chat_template: not valid Jinja, line 2"):
+        codec.render([QUESTION])
+
+
 def test_each_turn_of_a_reasoning_model_is_trained_on_what_it_saw():
     for name in ("qwen3", "deepseek"):
         codec = codec_of(name)

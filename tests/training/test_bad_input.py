@@ -116,6 +116,11 @@ def test_a_model_that_is_not_there(command: Any, tmp_path: Path) -> None:
     refuses(command, tmp_path, given, "model.name", "nowhere")
 
 
+def test_a_folder_that_holds_no_model(command: Any, tmp_path: Path) -> None:
+    given = recipe(tmp_path, model={"name": str(tmp_path), "dtype": "float32"})
+    refuses(command, tmp_path, given, "model.name", "holds no config.json")
+
+
 def test_a_sink_that_is_not_installed(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("levelhead.training.trackers.importlib.util.find_spec", lambda _name: None)
     refuses(command, tmp_path, recipe(tmp_path, log__wandb="project"), "log.wandb", "not installed")

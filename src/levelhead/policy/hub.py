@@ -78,7 +78,8 @@ def load(key: str, name: str, build: Callable[[], T]) -> T:
             return build()
         except (OSError, ValueError, KeyError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    if Path(name).expanduser().is_dir():
+    if (folder := Path(name).expanduser()).is_dir():
+        reason = reason if (folder / "config.json").is_file() else "the folder holds no config.json"
         raise InputError(f"{key}: cannot load {name!r}: {reason}")
     if reachable():
         raise InputError(

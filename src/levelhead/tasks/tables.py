@@ -94,7 +94,7 @@ def hub_rows(name: str, config: str | None, split: str, *, why: str) -> Iterable
         message = (
             f"{name}: {why}not a loadable Hugging Face data set (config {config}, split {split}): {first_line(error)}"
         )
-        if isinstance(error, OSError) and not hub.reachable():
+        if isinstance(error, OSError) and not Path(name).is_dir() and not hub.reachable():
             message += (
                 "\nThe hub cannot be reached from here: set path to a local file, or HF_HOME to a cache that holds the "
                 "data set, or connect (HF_ENDPOINT for a mirror) and, if it is gated, `hf auth login`."

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from jinja2.exceptions import TemplateError
+from jinja2.exceptions import TemplateError, TemplateSyntaxError
 from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
@@ -110,17 +111,28 @@ class ChatTemplate:
         controls = self._controls.but(options.special_tokens)
         try:
             rendered = controls.render(apply, [_normalised(message) for message in messages], tools)
+        except TemplateSyntaxError as error:
+            raise InputError(f"model.chat_template: not valid Jinja, line {error.lineno}: {error.message}") from error
         except (TemplateError, TypeError, ValueError) as error:
             roles = ", ".join(str(message.get("role")) for message in messages)
             raise InputError(f"the chat template refuses messages with the roles {roles}: {error}") from error
+        without = self._without_tools(messages, options) if options.tools else ""
         for tool in options.tools:
             name = str(tool.get("function", tool).get("name"))
-            if name not in rendered.text:
+            if rendered.text.count(name) <= without.count(name):
                 raise InputError(
                     f"the chat template does not show the tool {name!r} to the policy; "
                     "give a template for tools with model.chat_template: FILE"
                 )
         return rendered
+
+    def _without_tools(self, messages: Sequence[Message], options: ChatOptions) -> str:
+        """Return the same messages rendered without tools; nothing where they cannot be."""
+        try:
+            bare = replace(options, tools=())
+            return self.render(messages, generation_prompt=False, options=bare).text
+        except InputError:
+            return ""
 
     def _source(self, tools: bool) -> str:
         """Return the Jinja source for a chat with or without tools, its clock stopped."""

@@ -99,7 +99,7 @@ def _from_file(path: Path, suffix: str) -> Table:
 
 def _from_hub(section: OwnPrompts) -> Table:
     name = str(section.path)
-    rows = hub_rows(name, section.dataset_config, section.dataset_split, why="no such file; ")
+    rows = hub_rows(name, section.dataset_config, section.dataset_split, why="no file; ")
     source = f"data set {name} [{section.dataset_split}]"
     return _filled(source, [Record(n, f"{source}, row {n}", dict(row), True) for n, row in enumerate(rows, start=1)])
 
