@@ -360,7 +360,7 @@ def resolve(recipe: Recipe | Mapping[str, Any] | str | Path, tasks: Sequence[Tas
 
 def _sections(given: Any, tasks: Sequence[Task]) -> Any:
     """Return a recipe's sections of tasks, and those of further tasks behind them."""
-    from levelhead.tasks.custom import check_task
+    from levelhead.tasks.registry import check_task
 
     for task in tasks:
         check_task(task, f"tasks=[{type(task).__name__}]")

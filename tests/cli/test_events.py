@@ -18,7 +18,7 @@ from levelhead.doctor.report import examine
 from levelhead.guard import LiveGuard
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Event, StepRecord
-from levelhead.report.nextsteps import next_steps
+from levelhead.report.outlook import next_steps
 from levelhead.report.reading import read_run
 from levelhead.training.eventlog import EventLog
 from levelhead.training.rundir import RunDir

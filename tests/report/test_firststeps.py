@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from levelhead.report.firststeps import first_steps
 from levelhead.report.reading import read_run
+from levelhead.report.samples import first_steps
 from synthetic_run import write_run
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import strata_summary
 from levelhead.diagnosis.verdict import judge
-from levelhead.report.language import Translator, own_words, translated
+from levelhead.report.language import Translator, own_words
 from levelhead.report.page import PANELS, render, write
 from levelhead.report.reading import Run, read_run
 from synthetic_run import EVIL, write_run
@@ -112,7 +112,7 @@ def left_in_english(texts: list[str], run: Run) -> list[str]:
 
 def test_english_is_the_page_as_it_is(run: Run, pages: tuple[str, str]) -> None:
     assert pages[0] == render(run, "en")
-    assert translated(pages[0], "en") == pages[0]
+    assert Translator("en").page(pages[0]) == pages[0]
 
 
 def test_no_word_of_the_page_stays_english_but_names_and_terms(run: Run, pages: tuple[str, str]) -> None:
@@ -198,7 +198,7 @@ def test_a_name_that_is_a_word_of_ours_stays() -> None:
 
 def test_a_text_with_markup_in_it_is_still_text() -> None:
     page = "<p>Improved on &lt;img src=x&gt;.</p><pre>Policy</pre><b>no such words</b>"
-    assert translated(page, "zh") == "<p>&lt;img src=x&gt; 有提升。</p><pre>Policy</pre><b>no such words</b>"
+    assert Translator("zh").page(page) == "<p>&lt;img src=x&gt; 有提升。</p><pre>Policy</pre><b>no such words</b>"
 
 
 def test_numbers_and_names_stay_in_their_places() -> None:

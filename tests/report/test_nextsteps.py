@@ -16,8 +16,7 @@ from levelhead.doctor.readers.base import Unread
 from levelhead.doctor.readers.sources import Log
 from levelhead.doctor.report import Report
 from levelhead.records import Severity
-from levelhead.report.nextsteps import MOST, next_steps
-from levelhead.report.outlook import outlook
+from levelhead.report.outlook import MOST, next_steps, outlook
 from levelhead.report.reading import Run, read_run
 from synthetic_run import write_run
 

@@ -8,8 +8,7 @@ import pytest
 
 import strata_summary
 from levelhead.report.reading import Run
-from levelhead.report.scores import Score
-from levelhead.report.standings import Standing, standings
+from levelhead.report.scores import Score, Standing, standings
 
 
 def test_each_stratum_stands_beside_the_constant_answer_and_its_own_past() -> None:

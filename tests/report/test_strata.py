@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import strata_summary
-from levelhead.report import answers, strata
-from levelhead.report.page import render
+from levelhead.report import strata
+from levelhead.report.charts import Chart
+from levelhead.report.page import _built, render
+from levelhead.report.panels import PANELS
 from levelhead.report.reading import Run
 
 
@@ -107,19 +109,23 @@ def test_whatever_stands_in_a_summary_there_is_a_page(place: str, value: Any, ve
     assert render(run_with(summary)).startswith("<!doctype html>")
 
 
+def charts_of_answers(run: Run) -> list[Chart]:
+    return _built(run, PANELS["Answers and prompts"])
+
+
 def test_how_answers_depend_on_prompts_is_drawn_where_it_was_measured() -> None:
     rows = [{f"answers/{name}/a": 0.1 * i for name in ("top_share", "distinct", "information")} for i in range(20)]
-    charts = answers.charts(run_with({"tasks": {"a": {}}}, *rows))
+    charts = charts_of_answers(run_with({"tasks": {"a": {}}}, *rows))
     assert [chart.title for chart in charts] == [
         "One answer to all prompts",
         "What answers tell of prompts",
         "Different answers",
     ]
-    assert answers.charts(run_with({"tasks": {"a": {}}}, {"reward": 1.0})) == []
+    assert charts_of_answers(run_with({"tasks": {"a": {}}}, {"reward": 1.0})) == []
 
 
 def test_perfect_answers_are_drawn_beside() -> None:
     rows = [{"answers/top_share/a": 0.5, "answers/perfect_share/a": 0.3} for _ in range(20)]
-    (chart,) = answers.charts(run_with({"tasks": {"a": {}}}, *rows))
+    (chart,) = charts_of_answers(run_with({"tasks": {"a": {}}}, *rows))
     assert [entry.label for entry in chart.legend] == ["a, perfect answers"]
     assert chart.data[-1]["line"]["dash"] == "dash"

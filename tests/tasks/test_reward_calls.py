@@ -399,7 +399,7 @@ def run(tmp_path: Path, code: str, *, interrupt: bool = False, timeout: float = 
 HEAD = """
     import asyncio, os, re, sys, time
     from levelhead.recipe.tasks import Function
-    from levelhead.tasks import calls
+    from levelhead.tasks import main_thread as calls
     from levelhead.tasks.base import Answer
     from levelhead.tasks.function import FunctionTask
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from levelhead.api import Result, train
 from levelhead.cli.main import app
 from levelhead.export.write import export
-from levelhead.report.nextsteps import next_steps
+from levelhead.report.outlook import next_steps
 from levelhead.report.reading import read_run
 from levelhead.training import front as module
 from levelhead.training.checkpoint_files import read_state

@@ -17,7 +17,7 @@ from levelhead.diagnosis.ranking import diagnose
 from levelhead.diagnosis.verdict import judge
 from levelhead.records import Group, Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask
-from levelhead.tasks.marking import scorer
+from levelhead.tasks.mutations import scorer
 from levelhead.training.loop import EventLoop
 from levelhead.training.shortcuts import Shortcut, shortcut
 

@@ -78,7 +78,7 @@ def main() -> None:
 
 def _leave(code: int, *, at_once: bool = False) -> NoReturn:
     """End the process, at once if asked, or where threads that a reward function left behind would be waited for."""
-    calls = sys.modules.get("levelhead.tasks.calls")
+    calls = sys.modules.get("levelhead.tasks.main_thread")
     if (calls is not None and calls.keep_alive()) or at_once:
         sys.stdout.flush()
         sys.stderr.flush()

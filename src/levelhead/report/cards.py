@@ -74,17 +74,12 @@ def headline(run: Run) -> str:
         return f"{who} improved: above the stage before, above the best constant answer, and no stratum fell."
     if all(verdict_of(run.summary, task) is None for task in judgements):
         return _by_score(judgements)
-    words = {
-        word: [task for task in rest if judgements[task].word == word]
-        for word in dict.fromkeys(_words(judgements, rest))
-    }
+    words: dict[str, list[str]] = {}
+    for task in rest:
+        words.setdefault(judgements[task].word, []).append(task)
     parts = [f"{word} on {_names(tasks)}" for word, tasks in words.items()]
     said = "; ".join([f"improved on {_names(better)}", *parts] if better else parts)
     return f"{said[0].upper()}{said[1:]}."
-
-
-def _words(judgements: dict[str, Judgement], tasks: list[str]) -> list[str]:
-    return [judgements[task].word for task in tasks]
 
 
 def _by_score(judgements: dict[str, Judgement]) -> str:
@@ -229,7 +224,8 @@ def _ladder(stages: list[Stage]) -> str:
     rows = []
     for label, score, colour, shape in rungs:
         error = score.se or 0.0
-        bar = tag("i", cls="whisker", style=f"left:{at(score.value - 2 * error)};width:{_width(4 * error, high - low)}")
+        span = 100 * (4 * error) / (high - low)
+        bar = tag("i", cls="whisker", style=f"left:{at(score.value - 2 * error)};width:{span:.2f}%")
         point = tag("i", cls=shape, style=f"left:{at(score.value)};background:var(--{colour})")
         zero = tag("i", cls="zero", style=f"left:{at(0.0)}") if low < 0 < high else ""
         shown = signed(score.value) + (f" ± {error:.3f}" if error else "")
@@ -239,10 +235,6 @@ def _ladder(stages: list[Stage]) -> str:
             + tag("span", esc(shown), cls="value")
         )
     return tag("div", *rows, cls="ladder")
-
-
-def _width(span: float, whole: float) -> str:
-    return f"{100 * span / whole:.2f}%"
 
 
 def _moved(numbers: Sequence[float | None], unit: str, write: Callable[[float], str]) -> str:

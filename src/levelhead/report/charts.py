@@ -74,6 +74,12 @@ class Chart:
         return replace(self, layout={**self.layout, "shapes": [*self.layout.get("shapes", []), *shapes]})
 
 
+def categories(labels: Sequence[str]) -> dict[str, Any]:
+    """Return a vertical axis of names, the first one on top, with room for each."""
+    names = [plain(label) for label in labels[::-1]]
+    return {"type": "category", "categoryarray": names, "range": [-0.6, len(names) - 0.4], "automargin": True}
+
+
 def task_colour(index: int) -> str:
     """Return the palette's colour of the index-th task."""
     return f"$task-{index % TASK_COLOURS}"

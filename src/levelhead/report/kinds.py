@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from levelhead import metrics as metric
 from levelhead.metrics import held_out
+from levelhead.report import markup
 from levelhead.report.cards import STAGE_NAMES
 from levelhead.report.charts import Chart, area_traces, bar_traces, curve_traces, key, line_trace, plain, task_colour
-from levelhead.report.markup import esc, tag
+from levelhead.report.markup import tag
 from levelhead.report.panels import evaluations
 from levelhead.report.reading import EVAL_STAGES, Run
-from levelhead.report.series import Series, names_under, number, on_steps, series
+from levelhead.report.series import Series, names_under, number, series
 
 _SHARE = {"tickformat": ".0%", "range": [0, 1]}
 _SUCCESS = held_out.PAGE_SUCCESS.suffix
@@ -32,14 +33,11 @@ def table(run: Run) -> str:
             kind = name.removesuffix(_SUCCESS)
             percents = [_percent(number(metrics.get(stage, {}).get(name))) for stage in stages]
             turns = number(metrics[list(metrics)[-1]].get(held_out.PAGE_STEPS.of(kind)))
-            cells = [f"{task}/{kind}", *percents, "" if turns is None else f"{turns:.1f}"]
-            rows.append(tag("tr", *[tag("td", esc(cell)) for cell in cells]))
+            rows.append([f"{task}/{kind}", *percents, "" if turns is None else f"{turns:.1f}"])
     if not rows:
         return ""
-    head = tag(
-        "tr", *[tag("th", esc(cell)) for cell in ("kind", *(STAGE_NAMES[s] for s in stages), "turns at the end")]
-    )
-    return tag("h3", "Held-out success", cls="sub") + tag("div", tag("table", head, *rows), cls="scroll")
+    heads = ["kind", *(STAGE_NAMES[stage] for stage in stages), "turns at the end"]
+    return tag("h3", "Held-out success", cls="sub") + markup.table(heads, rows)
 
 
 def charts(run: Run) -> list[Chart]:
@@ -85,13 +83,10 @@ def _drawn(run: Run) -> Chart | None:
     curves = _curves(run, metric.CURRICULUM_SHARE.prefix)
     if not curves:
         return None
-    steps = sorted({step for _, curve, _ in curves for step in curve.steps})
-    layers: list[tuple[Series, str, str]] = [
-        (on_steps(curve, steps, 0.0), label, colour) for label, curve, colour in curves
-    ]
+    layers = [(curve, label, colour) for label, curve, colour in curves]
     legend = [key(label, colour) for label, _, colour in curves]
     hint = "What is solved or hopeless is drawn less, in proportion to p(1 - p) of its success."
-    draw = area_traces if len(steps) > 1 else bar_traces
+    draw = area_traces if len({step for _, curve, _ in curves for step in curve.steps}) > 1 else bar_traces
     return Chart("kinds-drawn", "What the curriculum draws", hint, draw(layers), {"yaxis": _SHARE}, legend)
 
 

@@ -15,10 +15,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from levelhead import metrics as metric
 from levelhead.diagnosis.chinese import Words, exchanged
 from levelhead.diagnosis.chinese import own_words as words_of_runs
 from levelhead.diagnosis.findings import Language, Text, read_texts
+from levelhead.diagnosis.verdict import said
 from levelhead.documents.yaml_text import load_yaml
+from levelhead.report.reading import Run
+from levelhead.report.scores import stages_of, strata_names, verdict_of
 
 OUTLOOK = Path(__file__).with_name("outlook.yaml")
 """Sentences of the first screen in both languages."""
@@ -97,11 +101,6 @@ class Translator:
         return escaped if words == bare else html.escape(text.replace(bare, words, 1), quote=True)
 
 
-def translated(page: str, language: Language) -> str:
-    """Return a page in a language: :meth:`Translator.page` for one that no run has written to."""
-    return Translator(language).page(page)
-
-
 def say(key: str, language: Language, /, **values: object) -> str:
     """Return a sentence of the first screen with its values."""
     return _outlook()[key].get(language).format(**values)
@@ -122,3 +121,47 @@ def _outlook() -> Mapping[str, Text]:
 
 def _nested(values: list[Any]) -> bool:
     return bool(values) and isinstance(values[0], Mapping | list)
+
+
+def translator_of(run: Run, language: Language) -> Translator:
+    """Return what exchanges the words of a run's page."""
+    if language == "en":
+        return Translator(language)
+    events = {str(event.get("message")): str(event["message_zh"]) for event in run.events if "message_zh" in event}
+    return Translator(language, _names(run), {**events, **_checks(run, language), **_verdicts(run, language)})
+
+
+def _names(run: Run) -> set[str]:
+    """Names of tasks, strata, metrics, parts of rewards, events and checks."""
+    names = set(run.tasks)
+    # A name of one word may be a word of ours as well; as a metric's it stands in no sentence.
+    names |= {key for row in run.metrics for key in row if not key.isalpha()}
+    names |= {key.split("/")[-2] for key in names if key.startswith(metric.PART_MEAN.prefix) and key.count("/") > 1}
+    for entry in run.summary_tasks.values():
+        stages = stages_of(entry)
+        strata = strata_names(stages)
+        # A table lets a stratum break behind its sign of equality, so that its value stands alone.
+        names |= {*strata, *(part for name in strata for part in name.partition("="))}
+        names |= {name for stage in stages for name in stage.metrics}
+    return names | {str(row.get(key)) for rows, key in ((run.events, "code"), (run.checks, "name")) for row in rows}
+
+
+def _checks(run: Run, language: Language) -> dict[str, str]:
+    """What checks said, and what they advised."""
+    # Imported late: a page in English needs no checks, and the light install has not all that they import.
+    from levelhead.preflight.explain import stored
+
+    sentences: dict[str, str] = {}
+    for check in run.checks:
+        english = str(check.get("message") or ""), str(check.get("fix") or "")
+        sentences |= {a: b for a, b in zip(english, stored(check, language), strict=True) if a}
+    return sentences
+
+
+def _verdicts(run: Run, language: Language) -> dict[str, str]:
+    verdicts = {task: verdict_of(run.summary, task) for task in run.summary_tasks}
+    return {
+        verdict.text: said(verdict.text, run.summary_tasks[task], language)
+        for task, verdict in verdicts.items()
+        if verdict is not None
+    }

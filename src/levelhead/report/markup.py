@@ -27,6 +27,13 @@ def tag(name: str, *inner: str, cls: str = "", **attributes: str) -> str:
     return f"<{name}{shown}>{''.join(inner)}</{name}>"
 
 
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table that scrolls sideways where it is wide; its cells are escaped."""
+    head = tag("tr", *[tag("th", esc(cell)) for cell in heads])
+    body = [tag("tr", *[tag("td", esc(cell)) for cell in row]) for row in rows]
+    return tag("div", tag("table", head, *body), cls="scroll")
+
+
 def pill(text: str, tone: str = "") -> str:
     """Return a small label; ``tone`` is one of good, warn, bad, info or nothing."""
     return tag("span", esc(text), cls=f"pill {tone}".strip())

@@ -1,15 +1,68 @@
-"""What is said in words: events, preflight checks, further metrics, the recipe, the environment."""
+"""What is said in words and tables: events, checks, judges, further metrics, the recipe, the environment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from levelhead import metrics as metric
-from levelhead.report import answers
-from levelhead.report.markup import esc, figure, fold, pairs, pill, tag
+from levelhead.metrics import judging
+from levelhead.report.markup import esc, figure, fold, pairs, pill, table, tag
 from levelhead.report.reading import Row, Run, step_of
 from levelhead.report.series import Series, names_under, series, thin
 from levelhead.terminal import counted
+
+_HEADS = (
+    "Judge", "Verdicts", "Without a grade", "Calls", "From the cache", "Cost", "Median latency", "95th percentile",
+    "Mean grade", "Turned by order", "Drift", "Steps left alone",
+)  # fmt: skip
+_HINT = (
+    "Over all steps of training; the latencies are the medians of the steps' own. Where answers are compared in pairs, "
+    "some are turned by their order: the judge decided otherwise when they changed places. Drift is the last change of "
+    "the mean grade on the anchors; a judge is left alone for a while after it failed."
+)
+
+
+def judges(run: Run) -> str:
+    """Return a table of what each judge was asked, gave and cost, and how it stood at the end; empty without judges."""
+    numbers = _by_judge(run)
+    if not numbers:
+        return ""
+    rows = [_row(judge, of) for judge, of in sorted(numbers.items())]
+    return tag("p", esc(_HINT), cls="said") + table(_HEADS, rows)
+
+
+def _by_judge(run: Run) -> dict[str, dict[str, list[float]]]:
+    """The series of each judge's numbers, over the steps that have them."""
+    numbers: dict[str, dict[str, list[float]]] = {}
+    for row in run.metrics:
+        for key, value in row.items():
+            parts = key.split("/")
+            named = len(parts) == 3 and key.startswith(judging.OF.prefix)
+            if named and isinstance(value, int | float) and not isinstance(value, bool):
+                numbers.setdefault(parts[1], {}).setdefault(parts[2], []).append(float(value))
+    return numbers
+
+
+def _row(judge: str, of: Mapping[str, Sequence[float]]) -> list[str]:
+    def cell(name: str, total: Callable[[Sequence[float]], float], form: str) -> str:
+        return form.format(total(of[name])) if of.get(name) else "-"
+
+    return [
+        judge,
+        cell("verdicts", sum, "{:.0f}"),
+        cell("failures", sum, "{:.0f}"),
+        cell("calls", sum, "{:.0f}"),
+        cell("cached", sum, "{:.0f}"),
+        cell("cost", sum, "{:.4g}"),
+        cell("latency_median", statistics.median, "{:.2f} s"),
+        cell("latency_p95", statistics.median, "{:.2f} s"),
+        cell("grade", statistics.fmean, "{:.3f}"),
+        cell("order_disagreement", statistics.fmean, "{:.0%}"),
+        cell("drift", lambda values: values[-1], "{:+.3f}"),
+        cell("down", sum, "{:.0f}"),
+    ]
+
 
 _TONES = {"critical": "bad", "warning": "warn", "info": "info", "fail": "bad", "warn": "warn", "pass": "good"}
 _RANK = {"critical": 0, "warning": 1, "info": 2}
@@ -31,7 +84,7 @@ _DRAWN_UNDER = (
     metric.MEAN_LENGTH, metric.MIN_LENGTH, metric.MAX_LENGTH, metric.CLIPPED_RATIO,
     metric.CLIP_LOW, metric.CLIP_HIGH, metric.CLIP_REGION,
     metric.CURRICULUM_SUCCESS.prefix, metric.CURRICULUM_SHARE.prefix,
-    *answers.NAMES,
+    metric.TOP_SHARE.prefix, metric.DISTINCT.prefix, metric.INFORMATION.prefix, metric.PERFECT_SHARE.prefix,
 )  # fmt: skip
 """Metrics that have a chart of their own."""
 

@@ -13,23 +13,21 @@ from levelhead import metrics as metric
 from levelhead.diagnosis.findings import Language
 from levelhead.documents.plotly import plotly_script
 from levelhead.errors import InputError
-from levelhead.report import answers, cards, fronts, judges, kinds, notes, samples, strata
+from levelhead.report import cards, fronts, kinds, notes, samples, strata
 from levelhead.report.charts import Chart, Key
-from levelhead.report.firststeps import first_steps
+from levelhead.report.language import translator_of
 from levelhead.report.markup import duration, esc, json_for_script, tag
 from levelhead.report.outlook import outlook
-from levelhead.report.panels import PANELS, event_strip
+from levelhead.report.panels import PANELS, TIMES, event_strip
 from levelhead.report.reading import Run, read_run, step_of
+from levelhead.report.samples import first_steps
 from levelhead.report.series import series
-from levelhead.report.wording import translator_of
 
 FILE_NAME = "report.html"
 """Name of the page in the run's folder."""
 
 Section = tuple[str, list[Chart]]
 """Markup of a section, and the figures that stand in it."""
-
-Charts = Callable[[Run], list[Chart]]
 
 Part = TypeVar("Part")
 
@@ -125,21 +123,18 @@ def _sections(marks: list[tuple[int, str]]) -> dict[str, Callable[[Run], Section
     def words(write: Callable[[Run], str]) -> Callable[[Run], Section]:
         return lambda run: (write(run), [])
 
-    def marked(draw: Charts) -> Charts:
-        return lambda run: [chart.with_marks(marks) for chart in draw(run)]
-
     return {
         "Strata and baseline": _by_stratum,
         "Pareto front": grid(fronts.charts, fronts.table),
         "Learning": panel("Learning", lambda _: _about_marks(marks)),
         "The tasks' own metrics": grid(cards.own_metrics),
-        "Answers and prompts": grid(marked(answers.charts)),
+        "Answers and prompts": panel("Answers and prompts"),
         "Policy": panel("Policy"),
         "Updates": panel("Updates"),
         "Time": panel("Time", _time_shares),
-        "Kinds of problem": grid(marked(kinds.charts), kinds.table),
+        "Kinds of problem": grid(lambda run: [chart.with_marks(marks) for chart in kinds.charts(run)], kinds.table),
         **{title: _of_extension(title) for title in extensions.names("sections")},
-        "Judges": words(judges.table),
+        "Judges": words(notes.judges),
         "Before and after": words(samples.before_and_after),
         "While training": words(samples.while_training),
         "Events": _events,
@@ -267,14 +262,7 @@ def _legend(chart: str, entry: Key) -> str:
 def _time_shares(run: Run) -> str:
     """Where the whole run's time went, as one bar."""
     rows = [row for row in run.metrics if row.get("stage") in ("sft", "grpo")]
-    names = (
-        (metric.TIME_SAMPLE, "task-0"),
-        (metric.TIME_SCORE, "task-3"),
-        (metric.TIME_ENV, "task-4"),
-        (metric.TIME_TRAIN, "task-1"),
-        (metric.TIME_EVAL, "task-2"),
-    )
-    seconds = [(name.removeprefix(metric.TIME), colour, sum(series(rows, name).finite)) for name, colour in names]
+    seconds = [(name.removeprefix(metric.TIME), colour, sum(series(rows, name).finite)) for name, colour in TIMES]
     whole = sum(series(rows, metric.STEP_TIME).finite)
     rest = whole - sum(part for _, _, part in seconds)
     if rest > 0.01 * whole:

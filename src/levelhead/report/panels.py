@@ -13,6 +13,7 @@ from levelhead.report.charts import (
     area_traces,
     bar_traces,
     broken_steps,
+    categories,
     curve_traces,
     key,
     line_trace,
@@ -24,6 +25,14 @@ from levelhead.report.series import Series, names_under, number, on_steps, serie
 
 SHARE = {"tickformat": ".1~%", "rangemode": "tozero", "minallowed": 0, "maxallowed": 1}
 """Axis of a share between 0 and 1."""
+TIMES = (
+    (metric.TIME_SAMPLE, "task-0"),
+    (metric.TIME_SCORE, "task-3"),
+    (metric.TIME_ENV, "task-4"),
+    (metric.TIME_TRAIN, "task-1"),
+    (metric.TIME_EVAL, "task-2"),
+)
+"""Metrics of what a step's time goes into, and their colours."""
 
 
 def held_out(run: Run) -> Chart | None:
@@ -175,7 +184,7 @@ def gradient(run: Run) -> Chart | None:
     """Norm of the gradient before clipping."""
     rows = run.lines("grpo") or run.lines("sft")
     curve = series(rows, metric.GRAD_NORM)
-    bound = _setting(run, "grpo" if run.lines("grpo") else "sft", "optimizer", "max_grad_norm")
+    bound = number(run.setting("grpo" if run.lines("grpo") else "sft", "optimizer", "max_grad_norm"))
     log = bool(curve.finite) and min(curve.finite) > 0 and max(curve.finite) > 30 * min(curve.finite)
     axis = {"type": "log", "dtick": 1, "tickformat": "~g"} if log else {"rangemode": "tozero"}
     chart = _curves("gradient", "Gradient norm", "Before clipping.", [(curve, "norm", "$accent")], axis=axis)
@@ -220,16 +229,7 @@ def cosines(run: Run) -> Chart | None:
 def timing(run: Run) -> Chart | None:
     """Seconds of a step by what they went into."""
     rows = run.lines("grpo") or run.lines("sft")
-    layers = [
-        (series(rows, name), name.removeprefix(metric.TIME), colour)
-        for name, colour in (
-            (metric.TIME_SAMPLE, "$task-0"),
-            (metric.TIME_SCORE, "$task-3"),
-            (metric.TIME_ENV, "$task-4"),
-            (metric.TIME_TRAIN, "$task-1"),
-            (metric.TIME_EVAL, "$task-2"),
-        )
-    ]
+    layers = [(series(rows, name), name.removeprefix(metric.TIME), f"${colour}") for name, colour in TIMES]
     layers = [entry for entry in layers if entry[0]]
     if not layers:
         curve = series(rows, metric.STEP_TIME)
@@ -243,9 +243,35 @@ def timing(run: Run) -> Chart | None:
     return Chart("timing", "Seconds a step", hint, bar_traces(layers), layout, legend, wide=True)
 
 
+def top_share(run: Run) -> Chart | None:
+    """One answer to everything, beside how alike perfect answers to the same prompts are."""
+    hint = "Share of prompts whose most common answer is the batch's. Near 1, one answer is given to everything."
+    chart = by_task(run, metric.TOP_SHARE, "One answer to all prompts", hint, axis={**SHARE, "tickformat": ".0%"})
+    rows = run.lines("grpo")
+    for index, task in enumerate(run.tasks if chart else ()):
+        label, colour = f"{task}, perfect answers", task_colour(index)
+        curve = thin(smooth(series(rows, metric.PERFECT_SHARE.of(task))))
+        if chart and curve:
+            chart.data.append(line_trace(curve, label, colour, width=1.3, dash="dash"))
+            chart.legend.append(key(label, colour, dash=True))
+    return chart
+
+
+def information(run: Run) -> Chart | None:
+    """What answers hold of their prompts, by task."""
+    hint = "Information that answers hold of their prompts, in nats. At 0 they do not depend on what was asked."
+    return by_task(run, metric.INFORMATION, "What answers tell of prompts", hint)
+
+
+def distinct(run: Run) -> Chart | None:
+    """Different answers for each prompt, by task."""
+    hint = "Different answers of the batch for each of its prompts, told apart as the task tells them."
+    return by_task(run, metric.DISTINCT, "Different answers", hint)
+
+
 def event_strip(run: Run) -> Chart | None:
     """When which finding was seen."""
-    codes = list(dict.fromkeys(plain(str(event.get("code"))) for event in run.events))
+    codes = list(dict.fromkeys(str(event.get("code")) for event in run.events))
     if len(run.events) < 3:
         return None
     data = []
@@ -267,12 +293,7 @@ def event_strip(run: Run) -> Chart | None:
             )
     legend = [key(severity, colour) for severity, colour in colours.items() if any(t["name"] == severity for t in data)]
     layout = {
-        "yaxis": {
-            "type": "category",
-            "categoryarray": codes[::-1],
-            "range": [-0.6, len(codes) - 0.4],
-            "automargin": True,
-        },
+        "yaxis": categories(codes),
         "xaxis": {"range": _whole_run(run)},
         "hovermode": "closest",
     }
@@ -282,6 +303,7 @@ def event_strip(run: Run) -> Chart | None:
 
 PANELS: dict[str, tuple[Callable[[Run], Chart | list[Chart] | None], ...]] = {
     "Learning": (held_out, reward_by_task, validity, reward_parts, sft_loss),
+    "Answers and prompts": (top_share, information, distinct),
     "Policy": (entropy, kl, dead_groups, cosines, lengths, truncation),
     "Updates": (clipping, gradient, learning_rate),
     "Time": (timing,),
@@ -344,13 +366,6 @@ def _standard_error(run: Run, task: str, point: Row) -> float | None:
     own = number(point.get(NUMBER.of(task, SE)))
     stage = run.summary_tasks.get(task, {}).get(str(point.get(EVAL_STAGE)))
     return own if own is not None else number(stage.get("se")) if isinstance(stage, dict) else None
-
-
-def _setting(run: Run, *path: str) -> float | None:
-    node: Any = run.recipe
-    for part in path:
-        node = node.get(part) if isinstance(node, dict) else None
-    return number(node)
 
 
 def _unaccounted(whole: Series, parts: Sequence[Series]) -> Series | None:

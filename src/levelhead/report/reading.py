@@ -94,6 +94,13 @@ class Run:
         )
         return dict(list(rows.items())[:_MOST_TASKS])
 
+    def setting(self, *path: str) -> Any:
+        """Return a value of the recipe by its keys, from the outermost on; ``None`` where there is none."""
+        node: Any = self.recipe
+        for part in path:
+            node = node.get(part) if isinstance(node, dict) else None
+        return node
+
     def lines(self, stage: str) -> list[Row]:
         """Metric lines of one stage, in order of step."""
         return sorted((row for row in self.metrics if row.get("stage") == stage), key=step_of)

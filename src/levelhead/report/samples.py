@@ -1,13 +1,14 @@
-"""What the policy wrote: the same held-out prompts before and after, and groups drawn while training."""
+"""What the policy wrote: held-out prompts before and after, groups sampled while training, the first steps' tokens."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from levelhead.report.cards import STAGE_COLOURS, STAGE_NAMES
 from levelhead.report.charts import task_colour
-from levelhead.report.markup import esc, figure, fold, pill, signed, tag
+from levelhead.report.markup import esc, figure, fold, pairs, pill, signed, tag
 from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
 from levelhead.report.series import number
 from levelhead.terminal import counted
@@ -173,3 +174,45 @@ def _key(row: Row) -> tuple[str, str]:
 def _spread(group: Sequence[Row]) -> float:
     rewards = [r for row in group if (r := number(row.get("reward"))) is not None]
     return max(rewards) - min(rewards) if rewards else 0.0
+
+
+_SIDES = (("context_end", "prompt ends"), ("completion_start", "answer starts"), ("completion_end", "answer ends"))
+_NUMBERS = (("entropy", "entropy (nats)"), ("top_probability", "top probability"), ("gap", "gap of the top two logits"))
+
+
+def first_steps(run: Run) -> str:
+    """Return a fold a step: lengths and endings of each task, and the tokens of a few samples."""
+    return "".join(_first_step(entry, opened=index == 0) for index, entry in enumerate(run.diagnostics))
+
+
+def _first_step(entry: dict[str, Any], *, opened: bool) -> str:
+    tasks = entry.get("tasks")
+    task_entries = tasks if isinstance(tasks, dict) else {}
+    body = "".join(
+        _task(str(name), task_entry) for name, task_entry in task_entries.items() if isinstance(task_entry, dict)
+    )
+    return fold(f"Step {esc(entry.get('step', '?'))}", body, opened=opened)
+
+
+def _task(name: str, entry: dict[str, Any]) -> str:
+    fields = {key.replace("_", " "): value for key, value in entry.items() if key != "samples"}
+    samples = entry.get("samples")
+    rows = [sample for sample in samples if isinstance(sample, dict)] if isinstance(samples, list) else []
+    return tag("h3", esc(name)) + pairs(fields) + "".join(_sample_tokens(row) for row in rows)
+
+
+def _sample_tokens(row: dict[str, Any]) -> str:
+    sides = {label: _tokens(row.get(key)) for key, label in _SIDES}
+    numbers = {
+        label: f"{figure(row.get(f'{key}_first'))} at the first token, {figure(row.get(f'{key}_mean'))} on average"
+        for key, label in _NUMBERS
+        if row.get(f"{key}_first") is not None  # a completion of no tokens has no first one
+    }
+    ends = {"prompt": row.get("prompt_id"), "reward": row.get("reward"), "finish": row.get("finish")}
+    return pairs({**ends, **sides, **numbers})
+
+
+def _tokens(side: Any) -> str:
+    """Return tokens as quoted texts, so that spaces and line breaks are seen."""
+    tokens = [token for token in side if isinstance(token, dict)] if isinstance(side, list) else []
+    return " ".join(repr(str(token.get("text", ""))) for token in tokens)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from levelhead.report.cards import STAGE_COLOURS, STAGE_NAMES
-from levelhead.report.charts import Chart, key, plain
+from levelhead.report.charts import Chart, categories, key, plain
 from levelhead.report.markup import esc, signed, tag
 from levelhead.report.reading import Run
 from levelhead.report.scores import Score, Stage, measured, stages_of, strata_names, telling
@@ -110,12 +110,7 @@ def _chart(task: str, stages: Sequence[Stage]) -> Chart:
         data.append(_diamonds(own, labels) if own else _line(against.constant, labels))
         legend.append(key(CONSTANT, "$warn", dash=not own))
     layout = {
-        "yaxis": {
-            "type": "category",
-            "categoryarray": [plain(label) for label in labels[::-1]],
-            "range": [-0.6, len(labels) - 0.4],
-            "automargin": True,
-        },
+        "yaxis": categories(labels),
         "xaxis": {"zeroline": True},
         "hovermode": "closest",
     }

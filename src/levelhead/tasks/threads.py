@@ -22,7 +22,15 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from levelhead.tasks import main_thread
-from levelhead.tasks.calls import GivenUpError, Outcome, OverrunError, last_resort, leave_behind, outcome_of, place_of
+from levelhead.tasks.main_thread import (
+    GivenUpError,
+    Outcome,
+    OverrunError,
+    last_resort,
+    leave_behind,
+    outcome_of,
+    place_of,
+)
 
 T = TypeVar("T")
 

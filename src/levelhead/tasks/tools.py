@@ -15,7 +15,7 @@ from levelhead.recipe.tools import ToolUse
 from levelhead.records import ChatOptions, Message, Prompt, Tool
 from levelhead.tasks import threads
 from levelhead.tasks.base import Answer, SingleTurnTask, Step
-from levelhead.tasks.calls import OverrunError
+from levelhead.tasks.main_thread import OverrunError
 from levelhead.tasks.sandbox import run_program
 from levelhead.tasks.strict_json import encodable
 from levelhead.tasks.tool_formats import FORMATS, Call, CallError, CallFormat

@@ -17,8 +17,8 @@ from levelhead.recipe.tasks import Faithfulness, Function, Workflow
 from levelhead.records import Event, StepRecord
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.constant import Estimate, leaves_much
-from levelhead.tasks.marking import scorer
 from levelhead.tasks.metering import use_metrics
+from levelhead.tasks.mutations import scorer
 from levelhead.training.collect import Collector
 from levelhead.training.evaluate import Baselines, TaskResult, evaluate
 from levelhead.training.fidelity import OTHERWISE, sampled_otherwise

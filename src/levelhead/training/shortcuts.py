@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from levelhead.records import Group, Prompt
 from levelhead.tasks.base import SingleTurnTask, Task
-from levelhead.tasks.marking import Marks, Score, rows_of
-from levelhead.tasks.mutations import options_in
+from levelhead.tasks.mutations import Marks, Score, options_in, rows_of
 
 FEWEST, SHARE = 4, 0.25
 """Answers with full marks that are of one kind, at least, and their share of all such answers."""

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from levelhead.errors import InputError
-from levelhead.report.watch.curves import Curves
 from levelhead.report.watch.rollouts import PAGE, PREVIEW, Filter, Rollouts
 from levelhead.report.watch.run import WatchedRun, differences, find_runs
-from levelhead.report.watch.tail import Tail
+from levelhead.report.watch.tail import Curves, Tail
 from synthetic_run import write_run
 
 

@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any, Literal
 
@@ -65,16 +65,8 @@ class Census:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain values."""
-        return {
-            "answers": self.answers,
-            "valid": self.valid,
-            "fallback": self.fallback,
-            "unique": self.unique,
-            "top": [{"workflow": text, "count": count, "share": share} for text, count, share in self.top],
-            "entropy": self.entropy,
-            "operators": dict(self.operators),
-            "structures": dict(self.structures),
-        }
+        top = [{"workflow": text, "count": count, "share": share} for text, count, share in self.top]
+        return asdict(self) | {"top": top}
 
 
 def census(workflows: Iterable[str | None]) -> Census:
@@ -153,15 +145,7 @@ class Choice:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain values."""
-        return {
-            "domain": self.domain,
-            "difficulty": self.difficulty,
-            "answers": self.answers.to_json(),
-            "reward": self.reward,
-            "accuracy": self.accuracy,
-            "tokens": self.tokens,
-            "calls": self.calls,
-        }
+        return asdict(self) | {"answers": self.answers.to_json()}
 
     def row(self) -> tuple[str, ...]:
         """Return what a table says of it: class, answers, the first choice and its share, reward, accuracy, cost."""
@@ -201,11 +185,9 @@ def written(row: Mapping[str, Any]) -> Written | None:
         return None
     right = isinstance(parts, Mapping) and parts.get("correctness") == 1.0
     text = workflow if isinstance(workflow, str) else None
-    return Written(domain, difficulty, text, reward_value, right, _number(info, "tokens"), _number(info, "calls"))
-
-
-def _number(info: Mapping[str, Any], name: str) -> float | None:
-    return _finite(info.get(name))
+    return Written(
+        domain, difficulty, text, reward_value, right, _finite(info.get("tokens")), _finite(info.get("calls"))
+    )
 
 
 def _finite(value: Any) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from levelhead.errors import InputError
 from levelhead.tasks.datasets.base import DIFFICULTIES, Difficulty, Domain, Example
@@ -234,22 +235,12 @@ def _qa(rng: random.Random, identifier: str, difficulty: Difficulty) -> Problem:
     return Problem(identifier, f"{' '.join(facts)} {question}", (values[0],), "qa", difficulty)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """One step of a list program: in words, in Python (of ``xs``), and as what it does."""
 
     words: str
     source: str
-    does: Callable[[list[int]], list[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The last step of a list program: in words, in Python (of ``xs``), and as what it does."""
-
-    words: str
-    source: str
-    does: Callable[[list[int]], object]
+    does: Callable[[list[int]], Any]
 
 
 def _steps(rng: random.Random) -> list[_Step]:
@@ -270,13 +261,13 @@ def _steps(rng: random.Random) -> list[_Step]:
     return [rng.choice(keep), *rng.sample(change, 2)]
 
 
-_ENDS: Sequence[_End] = (
-    _End("returns the sum", "sum(xs)", sum),
-    _End("returns how many there are", "len(xs)", len),
-    _End("returns them sorted", "sorted(xs)", sorted),
-    _End("returns them in reverse order", "xs[::-1]", lambda xs: xs[::-1]),
-    _End("returns the largest, or 0 if there is none", "max(xs, default=0)", lambda xs: max(xs, default=0)),
-    _End("returns the smallest, or 0 if there is none", "min(xs, default=0)", lambda xs: min(xs, default=0)),
+_ENDS: Sequence[_Step] = (
+    _Step("returns the sum", "sum(xs)", sum),
+    _Step("returns how many there are", "len(xs)", len),
+    _Step("returns them sorted", "sorted(xs)", sorted),
+    _Step("returns them in reverse order", "xs[::-1]", lambda xs: xs[::-1]),
+    _Step("returns the largest, or 0 if there is none", "max(xs, default=0)", lambda xs: max(xs, default=0)),
+    _Step("returns the smallest, or 0 if there is none", "min(xs, default=0)", lambda xs: min(xs, default=0)),
 )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from levelhead import metrics as metric
 from levelhead.contrib.workflow.analysis import STRUCTURES, Analysis, analyse_run, tasks_of
-from levelhead.doctor.table import Table
 from levelhead.metrics import held_out
 from levelhead.report.charts import Chart, area_traces, bar_traces, key, line_trace, plain
-from levelhead.report.markup import esc, tag
+from levelhead.report.markup import esc, table, tag
 from levelhead.report.reading import EVAL_STAGES, Run
 from levelhead.report.series import Series
 
@@ -35,13 +34,8 @@ def analysis_of(run: Run) -> Analysis | None:
 
 def tables(analysis: Analysis) -> str:
     """Return the tables of an analysis as markup; those that have no row are left out."""
-    return "".join(_table(table) for table in analysis.tables() if table.rows)
-
-
-def _table(table: Table) -> str:
-    head = tag("tr", *[tag("th", esc(cell)) for cell in table.header])
-    rows = [tag("tr", *[tag("td", esc(cell)) for cell in row]) for row in table.rows]
-    return tag("h3", esc(table.title), cls="sub") + tag("div", tag("table", head, *rows), cls="scroll")
+    shown = [one for one in analysis.tables() if one.rows]
+    return "".join(tag("h3", esc(one.title), cls="sub") + table(one.header, one.rows) for one in shown)
 
 
 def charts(analysis: Analysis) -> list[Chart]:

@@ -10,7 +10,7 @@ from levelhead.preflight.check import Check, Fix, Message, Outcome
 from levelhead.preflight.wording import asked, plain
 from levelhead.records import Prompt
 from levelhead.tasks.base import SingleTurnTask
-from levelhead.tasks.marking import EQUAL, scorer
+from levelhead.tasks.mutations import EQUAL, scorer
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext

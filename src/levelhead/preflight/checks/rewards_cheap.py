@@ -10,8 +10,7 @@ from levelhead.preflight.check import Check, Fix, Message, Outcome
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask
-from levelhead.tasks.marking import Marks, Score, rows_of, scorer, stand_in
-from levelhead.tasks.mutations import FREE, HEDGED, KINDS, NONSENSE, TOLERATED
+from levelhead.tasks.mutations import FREE, HEDGED, KINDS, NONSENSE, TOLERATED, Marks, Score, rows_of, scorer, stand_in
 
 if TYPE_CHECKING:
     from levelhead.preflight.context import PreflightContext

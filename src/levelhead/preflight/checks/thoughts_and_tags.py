@@ -157,7 +157,7 @@ class SpelledTags(Check):
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield one outcome per task."""
-        from levelhead.tasks.function.patterns import texts_of_rewards
+        from levelhead.tasks.function.loading import texts_of_rewards
         from levelhead.text.rendered import plain, strings
 
         template = context.codec.template

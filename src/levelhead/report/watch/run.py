@@ -13,9 +13,8 @@ from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
 from levelhead.recipe.history import ABSENT, RECIPE, Change, History, compare, in_force
 from levelhead.report.reading import MARKS_OF_A_RUN
-from levelhead.report.watch.curves import Curves
 from levelhead.report.watch.rollouts import Rollouts
-from levelhead.report.watch.tail import Tail, leads_out
+from levelhead.report.watch.tail import Curves, Tail, leads_out
 
 MOST_EVENTS = 5000
 """Events that are remembered; the newest ones."""

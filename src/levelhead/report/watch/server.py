@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from ipaddress import ip_address
 from socketserver import TCPServer
+from types import MappingProxyType
 from typing import Any, Protocol, get_args
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,7 +30,7 @@ from levelhead.documents import dump_json
 from levelhead.documents.plotly import plotly_script
 from levelhead.errors import InputError
 from levelhead.records import ActionKind
-from levelhead.report.language import own_words, translated
+from levelhead.report.language import Translator, own_words
 from levelhead.report.markup import json_for_script
 from levelhead.report.watch.rollouts import Filter
 from levelhead.report.watch.run import WatchedRun, differences
@@ -72,14 +73,10 @@ class Player(Protocol):
         ...
 
 
-Content = tuple[str, bytes]
-"""Type of a content, and the content."""
-
-
 class _Refusal(Exception):  # noqa: N818 - it carries an answer, and nothing is wrong with the server
-    def __init__(self, status: HTTPStatus, said: str) -> None:
+    def __init__(self, status: HTTPStatus, said: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(said)
-        self.status = status
+        self.status, self.headers = status, headers
 
 
 class WatchServer(ThreadingHTTPServer):
@@ -176,9 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
             kind, body = self._content(address.path, parse_qs(address.query, max_num_fields=MOST_SERIES + 20))
             self._send(HTTPStatus.OK, kind, body)
         except _Refusal as refusal:
-            self._send(refusal.status, "text/plain; charset=utf-8", f"{refusal}\n".encode())
-        except _SetCookie as cookie:
-            self._send(HTTPStatus.SEE_OTHER, "text/plain", b"", {"Location": "/", "Set-Cookie": str(cookie)})
+            self._send(refusal.status, "text/plain; charset=utf-8", f"{refusal}\n".encode(), refusal.headers)
         except (ConnectionError, TimeoutError):
             self.close_connection = True
         except Exception as error:
@@ -205,7 +200,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         shown = parse_qs(query, max_num_fields=MOST_SERIES + 20).get("key", [""])[0]
         if shown and hmac.compare_digest(shown.encode(), server.key.encode()):
-            raise _SetCookie(f"{_COOKIE}={server.token}; HttpOnly; SameSite=Strict; Path=/")
+            # The browser gets a cookie, and an address without the key.
+            cookie_text = f"{_COOKIE}={server.token}; HttpOnly; SameSite=Strict; Path=/"
+            raise _Refusal(HTTPStatus.SEE_OTHER, "", {"Location": "/", "Set-Cookie": cookie_text})
         try:
             cookie = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
         except CookieError:
@@ -213,21 +210,27 @@ class _Handler(BaseHTTPRequestHandler):
         if cookie is None or not hmac.compare_digest(cookie.value.encode(), server.token.encode()):
             raise _Refusal(HTTPStatus.UNAUTHORIZED, f"open the page with ?key= and the value of {KEY_VARIABLE}")
 
-    def _content(self, path: str, query: Query) -> Content:
+    def _content(self, path: str, query: Query) -> tuple[str, bytes]:
+        """Return the type of a page, and the page."""
+        language = self.server.language
         if path == "/words.js":
-            return "text/javascript; charset=utf-8", _words(self.server.language)
-        if path in _PAGES:
-            kind, body = _PAGES[path]()
-            return kind, translated(body.decode(), self.server.language).encode() if path == "/" else body
+            return "text/javascript; charset=utf-8", _words(language)
+        if path == "/plotly.js":
+            return "text/javascript; charset=utf-8", plotly_script().encode()
+        if path in _FILES:
+            kind, *names = _FILES[path]
+            body = b"".join(files("levelhead.report").joinpath(name).read_bytes() for name in names)
+            body = Translator(language).page(body.decode()).encode() if path == "/" else body
+            return f"text/{kind}; charset=utf-8", body
         answer = _ANSWERS.get(path)
         if answer is None:
             raise _Refusal(HTTPStatus.NOT_FOUND, "there is no such page")
         return "application/json", dump_json(answer(self.server, query)).encode()
 
-    def _send(self, status: HTTPStatus, kind: str, body: bytes, more: dict[str, str] | None = None) -> None:
+    def _send(self, status: HTTPStatus, kind: str, body: bytes, more: Mapping[str, str] = MappingProxyType({})) -> None:
         try:
             self.send_response(status)
-            for name, value in {**_HEADERS, **(more or {})}.items():
+            for name, value in {**_HEADERS, **more}.items():
                 self.send_header(name, value)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -239,10 +242,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(body)
         except OSError:
             self.close_connection = True
-
-
-class _SetCookie(Exception):  # noqa: N818 - as above
-    """The key was shown: the browser gets a cookie, and an address without the key."""
 
 
 def _state(server: WatchServer, _: Query) -> Any:
@@ -262,16 +261,11 @@ def _series(server: WatchServer, query: Query) -> Any:
     answers = []
     with run.lock:
         for asked in curves:
-            stage, epoch, count, name = _parts(asked)
-            points = run.curves.since(stage, name, epoch, count)
-            if points is not None and (points["steps"] or points["start"] != count):
+            stage, epoch, count, name = [*asked.split(" ", 3), "", "", "", ""][:4]
+            points = run.curves.since(stage, name, _whole(epoch), _whole(count))
+            if points is not None and (points["steps"] or points["start"] != _whole(count)):
                 answers.append({"stage": stage, "name": name, **points})
     return {"series": answers}
-
-
-def _parts(asked: str) -> tuple[str, int, int, str]:
-    stage, epoch, count, name = [*asked.split(" ", 3), "", "", "", ""][:4]
-    return stage, _whole(epoch), _whole(count), name
 
 
 def _events(server: WatchServer, query: Query) -> Any:
@@ -385,19 +379,15 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _own(name: str, package: str = "levelhead.report.watch") -> bytes:
-    return files(package).joinpath(name).read_bytes()
-
-
-_PAGES: dict[str, Callable[[], Content]] = {
-    "/": lambda: ("text/html; charset=utf-8", _own("page.html")),
-    "/page.js": lambda: ("text/javascript; charset=utf-8", _own("page.js")),
-    "/curves.js": lambda: ("text/javascript; charset=utf-8", _own("curves.js")),
-    "/episodes.js": lambda: ("text/javascript; charset=utf-8", _own("episodes.js")),
-    "/rollouts.js": lambda: ("text/javascript; charset=utf-8", _own("rollouts.js")),
-    "/page.css": lambda: ("text/css; charset=utf-8", _own("style.css", "levelhead.report") + _own("page.css")),
-    "/plotly.js": lambda: ("text/javascript; charset=utf-8", plotly_script().encode()),
+_FILES = {
+    "/": ("html", "watch/page.html"),
+    "/page.js": ("javascript", "watch/page.js"),
+    "/curves.js": ("javascript", "watch/curves.js"),
+    "/episodes.js": ("javascript", "watch/episodes.js"),
+    "/rollouts.js": ("javascript", "watch/rollouts.js"),
+    "/page.css": ("css", "style.css", "watch/page.css"),
 }
+"""Type of each page that is files of the package, and the files."""
 _ANSWERS: dict[str, Callable[[WatchServer, Query], Any]] = {
     "/api/state": _state,
     "/api/series": _series,

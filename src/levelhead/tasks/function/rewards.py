@@ -17,9 +17,9 @@ from typing import Any
 from levelhead.errors import RewardError
 from levelhead.records import LARGEST_REWARD
 from levelhead.tasks.base import Answer
-from levelhead.tasks.calls import Outcome, OverrunError
 from levelhead.tasks.function.loading import Reward
 from levelhead.tasks.function.notes import Notes, plain_text
+from levelhead.tasks.main_thread import Outcome, OverrunError
 from levelhead.tasks.threads import SignalError, run, run_async
 
 _SHOWN = 160

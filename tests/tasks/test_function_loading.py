@@ -6,7 +6,7 @@ from pathlib import Path
 
 from function_task import ROWS, section, task
 from levelhead.tasks.function import FunctionTask
-from levelhead.tasks.function.patterns import texts_of_rewards
+from levelhead.tasks.function.loading import texts_of_rewards
 
 FILE = '''
 """A docstring with <doc>."""
