@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from levelhead.cli import main as cli
 from levelhead.errors import InputError
 
 RECIPE = str(Path(__file__).parents[2] / "recipes" / "workflow-tiny.yaml")
+SRC = str(Path(__file__).parents[2] / "src")
 
 
 def run(*options: str) -> tuple[int, str]:
@@ -60,3 +64,13 @@ def test_json_is_one_document() -> None:
 def test_bad_input_is_refused(arguments: list[str]) -> None:
     result = CliRunner().invoke(cli.app, ["check", RECIPE, *arguments])
     assert isinstance(result.exception, InputError)
+
+
+def test_a_plans_recipe_is_read_before_torch_is_imported(tmp_path: Path) -> None:
+    """Pydantic looks each section's docstrings up among all modules: behind torch that takes two seconds more."""
+    (tmp_path / "bad.yaml").write_text("name: p\nmodle: {preset: tiny}\n", encoding="utf-8")
+    code = "import sys; sys.modules['torch'] = None; from levelhead.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "check", str(tmp_path / "bad.yaml"), "--plan"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": SRC})
+    assert "modle" in done.stderr
+    assert "torch" not in done.stderr

@@ -38,12 +38,13 @@ def show_plan(
         processes: That will train; as many as a launcher has started unless given.
         as_json: Whether to print JSON.
     """
-    from levelhead.preflight.plan_change import make_plan
     from levelhead.recipe import load
     from levelhead.startup import uncollected
 
     with uncollected():
-        resolved = load(recipe, list(overrides))
+        resolved = load(recipe, list(overrides))  # before torch: sections look their keys' words up among all modules
+        from levelhead.preflight.plan_change import make_plan
+
         count = processes or int(os.environ.get("WORLD_SIZE", "1"))
         plan, change = make_plan(resolved, gpu, prompt_tokens, count)
     if as_json:

@@ -28,7 +28,7 @@
     return [last <= 8 ? { dtick: 1 } : { nticks: narrow ? 5 : 9 }, { nticks: 6 }];
   };
 
-  const layoutOf = (figure, height) => {
+  const layoutOf = (figure, height, width) => {
     const narrow = window.innerWidth < 560;
     const axis = {
       gridcolor: colour("$grid"), zerolinecolor: colour("$line"), linecolor: colour("$line"),
@@ -39,9 +39,9 @@
     return {
       ...given,
       height,
-      autosize: true,
+      ...(width ? { width, autosize: false } : { autosize: true }),
       showlegend: false,
-      margin: { l: 44, r: 12, t: 6, b: 34 },
+      margin: { l: 44, r: 12, t: 12, b: 34 },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("$muted") },
@@ -55,12 +55,12 @@
   };
 
   const hidden = new Map();
-  const draw = (figure) => {
+  const draw = (figure, width) => {
     const place = document.getElementById("plot-" + figure.id);
     const off = hidden.get(figure.id) || new Set();
     const data = figure.data.map((trace) => ({ ...painted(trace), visible: !off.has(trace.legendgroup) }));
     const options = { responsive: true, displaylogo: false, displayModeBar: false, doubleClick: "reset" };
-    return Plotly.react(place, data, layoutOf(figure, Number(place.dataset.height)), options);
+    return Plotly.react(place, data, layoutOf(figure, Number(place.dataset.height), width), options);
   };
 
   const byId = new Map(figures.map((figure) => [figure.id, figure]));
@@ -89,7 +89,8 @@
 
   const redraw = () => { for (const id of seen) draw(byId.get(id)); };
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  window.addEventListener("beforeprint", () => {
-    for (const figure of figures) { seen.add(figure.id); draw(figure); }
+  window.addEventListener("beforeprint", () => { // on paper cards stand below one another, a page wide
+    for (const figure of figures) { seen.add(figure.id); draw(figure, 640); }
   });
+  window.addEventListener("afterprint", redraw);
 })();

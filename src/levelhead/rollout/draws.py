@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def uniforms(seed: int, prompt_id: str, index: int, n: int) -> NDArray[np.float64]:
@@ -15,6 +17,8 @@ def uniforms(seed: int, prompt_id: str, index: int, n: int) -> NDArray[np.float6
 
 def generator(seed: int, *names: str | int) -> np.random.Generator:
     """Return a generator that depends on the seed and the names alone, however many others are in use."""
+    import numpy as np
+
     text = "\x1f".join([str(seed), *map(str, names)])
     digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))

@@ -58,7 +58,7 @@ def test_a_browser_shows_curves_and_filters_rollouts_and_runs_nothing_of_the_mod
         page.wait_for_selector("#chart-reward .main-svg .trace")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.click("#to-rollouts")
-        page.wait_for_selector(".entry")
+        page.wait_for_selector(".entry .prompt:not(:empty)")
         page.select_option("[name=kind]", "eval")
         page.fill("[name=text]", "onerror")
         page.wait_for_selector(".entry:has-text('onerror')")
@@ -128,6 +128,21 @@ def test_a_workflow_is_drawn_and_an_episode_shows_its_pages(tmp_path: Path, monk
 
 
 @pytest.mark.browser
+def test_a_single_task_has_one_curve_and_a_constant_number_is_level(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=20)
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [{k: v for k, v in json.loads(line).items() if not k.endswith("/fairness")} for line in lines]
+    for number, row in enumerate(rows):
+        row |= {name: -0.1 - 1e-17 * (number % 3) for name in row if name.startswith("reward")}
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with page_of(folder) as page:
+        page.wait_for_selector("#chart-reward .main-svg .trace")
+        assert page.locator("#chart-reward .legend button").all_text_contents() == ["reward"]
+        ticks = page.locator("#chart-reward .ytick text").all_text_contents()
+        assert max(map(len, ticks)) < 8, ticks
+
+
+@pytest.mark.browser
 def test_the_page_is_chinese_but_for_what_the_run_wrote(tmp_path: Path) -> None:
     folder = write_special(tmp_path / "run")
     row = {
@@ -176,9 +191,8 @@ def test_no_word_of_the_live_page_stays_english(tmp_path: Path) -> None:
     chinese = "梯度范数为 9.1，是平时的 12 倍；已跳过这次更新"
     (folder / "events.jsonl").write_text(json.dumps({**event, "message": message, "message_zh": chinese}) + "\n")
     # What quotes a run (its texts, codes, numbers by name, recipe) is left out; so are its curves' names.
-    quotes = (
-        "pre, code, script, style, noscript, .text, .name, .legend, .plot, option, datalist, table, .num, .row p.muted"
-    )
+    texts = "pre, code, .text, .prompt, .name, .num, .row p.muted"
+    quotes = f"{texts}, script, style, noscript, .legend, .plot, option, datalist, table"
     own_words = f"""() => {{
         const page = document.body.cloneNode(true);
         page.querySelectorAll("{quotes}").forEach((one) => one.remove());

@@ -33,7 +33,10 @@
   const namesOf = (matches) => {
     const names = new Set();
     for (const index of shownRuns()) for (const name of state.runs[index].names[stage] || []) if (matches(name)) names.add(name);
-    return [...names].slice(0, MOST_NAMES);
+    // Of a single task a number is the run's own: one curve.
+    const tasks = (head) => [...names].filter((other) => other.startsWith(`${head}/`)).length;
+    const twice = (name) => { const [head] = name.split("/"); return name !== head && names.has(head) && tasks(head) === 1; };
+    return [...names].filter((name) => !twice(name)).slice(0, MOST_NAMES);
   };
 
   const chooseStage = () => {
@@ -142,17 +145,25 @@
     return traces;
   };
 
-  const layout = () => {
+  // Numbers that differ by rounding alone are a level line, not a zigzag between ticks of sixteen digits.
+  const level = (traces) => {
+    const numbers = traces.flatMap((trace) => trace.y).filter((y) => y !== null);
+    const [low, high] = numbers.reduce(([a, b], y) => [Math.min(a, y), Math.max(b, y)], [Infinity, -Infinity]);
+    const size = Math.max(Math.abs(low), Math.abs(high));
+    return numbers.length && high - low <= 1e-9 * size ? { range: [low - (size || 1), high + (size || 1)] } : {};
+  };
+
+  const layout = (traces) => {
     const narrow = window.innerWidth < 560;
     const axis = { gridcolor: variable("grid"), zerolinecolor: variable("line"), linecolor: variable("line"), ticks: "",
       automargin: true, fixedrange: narrow };
     return {
-      height: 250, autosize: true, showlegend: false, margin: { l: 44, r: 12, t: 6, b: 34 }, hovermode: "x unified",
+      height: 250, autosize: true, showlegend: false, margin: { l: 44, r: 12, t: 12, b: 34 }, hovermode: "x unified",
       uirevision: stage, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: variable("muted") },
       hoverlabel: { bgcolor: variable("card"), bordercolor: variable("line"), font: { color: variable("ink"), size: 12 } },
       xaxis: { ...axis, showgrid: false, showline: true, zeroline: false, nticks: narrow ? 5 : 9 },
-      yaxis: { ...axis, nticks: 6 },
+      yaxis: { ...axis, nticks: 6, ...level(traces) },
     };
   };
 
@@ -163,7 +174,8 @@
       byId("raw").checked, variable("page")]);
     if (asked === panel.drawn) return;
     panel.drawn = asked;
-    Plotly.react(panel.plot, tracesOf(panel), layout(), { responsive: true, displaylogo: false, displayModeBar: false });
+    const traces = tracesOf(panel);
+    Plotly.react(panel.plot, traces, layout(traces), { responsive: true, displaylogo: false, displayModeBar: false });
   };
 
   const drawLegend = (panel) => {

@@ -25,7 +25,8 @@
 
   const entry = (row, run) => {
     const button = make("button", { cls: "entry", type: "button" },
-      make("span", { cls: "facts-line" }, ...outcome(row), ...strata(row)), make("span", { cls: "text", text: row.completion || translated("(empty)") }));
+      make("span", { cls: "facts-line" }, ...outcome(row), ...strata(row)),
+      make("span", { cls: "prompt", text: row.prompt || "" }), make("span", { cls: "text", text: row.completion || translated("(empty)") }));
     button.addEventListener("click", () => {
       for (const other of byId("list").children) other.removeAttribute("aria-current");
       button.setAttribute("aria-current", "true");
