@@ -165,6 +165,18 @@ def test_special_tokens_in_answers_rewards_and_prompts_are_told_of_until_they_ar
             assert outcome(check, made).status == "pass", check.name
 
 
+def test_they_are_seen_in_a_helper_of_the_rewards_too(
+    tmp_path: Path, tagged_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helped = "from tags import PATTERN\ndef some(completions, **columns): return [1.0 for _ in completions]\n"
+    monkeypatch.setattr(f"{__name__}.REWARDS", helped)
+    (tmp_path / "tags.py").write_text(r"PATTERN = r'\<think\>'", encoding="utf-8")
+    data = [{"prompt": f"What is {n} + 1?", "answer": "7"} for n in range(12)]
+    with context(tmp_path, data, model={"name": tagged_model}) as made:
+        told = outcome(SpelledTags, made)
+        assert (told.status, told.fields["files"]) == ("warn", 1)
+
+
 def test_prompts_with_tools_are_their_rendering(tmp_path: Path) -> None:
     data = [{**row, "tools": [TOOL], "chat_template_kwargs": {"loud": True}} for row in rows()]
     source = "{{ tools | tojson if tools }}{{ '!' if loud }}" + (TEMPLATES / "prefilled.jinja").read_text()

@@ -43,6 +43,13 @@ def test_an_overlong_prompt_is_refused_with_the_ways_out(tmp_path: Path) -> None
         setup(tmp_path, rows())
 
 
+@pytest.mark.parametrize("kind", ["error", "truncate_left"])
+def test_a_demonstration_longer_than_the_context_is_named_however_prompts_are_cut(tmp_path: Path, kind: str) -> None:
+    data = [{**row, "answer": LONG} if i == 3 else row for i, row in enumerate(small_run.rows(20))]
+    with pytest.raises(InputError, match=r"the demonstration for prompt 'row-4' has \d+ tokens"):
+        setup(tmp_path, data, overlong=kind, oracle="answer")
+
+
 def test_it_is_left_out_and_counted(tmp_path: Path) -> None:
     made = setup(tmp_path, rows(), overlong="drop")
     assert sorted(set(range(1, 21)) - {int(name.removeprefix("row-")) for name in prompts_of(made)}) == [4, 8]

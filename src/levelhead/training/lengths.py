@@ -129,7 +129,7 @@ class _Fitting:
             return prompt
         if self._kind == "drop":
             return None
-        if self._kind == "truncate_left":
+        if self._kind == "truncate_left" and answer < context:
             room = min(self.room, context - answer)
             messages = shortened(self._policy.codec, prompt.messages, prompt.chat, room)
             if messages is not None:

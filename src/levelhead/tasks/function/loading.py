@@ -15,7 +15,7 @@ from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.tasks.base import Task
-from levelhead.usercode import load_object
+from levelhead.usercode import helper_files, load_object
 
 RewardFunction = Callable[..., Any]
 """TRL's signature: ``f(prompts, completions, completion_ids, **columns) -> list[float | None]``, sync or async."""
@@ -129,15 +129,16 @@ def _accepts(function: RewardFunction, label: str, columns: Collection[str], sou
 
 
 def texts_of_rewards(task: Task) -> Iterator[list[str]]:
-    r"""Yield the text constants of each file of a task's reward functions, docstrings left out.
+    r"""Yield the text constants of each file of a task's reward functions and of their helpers, docstrings left out.
 
     Backslashes of regular expressions are taken out (``<\|end\|>`` reads ``<|end|>``).  Nothing is run.
     """
     rules = getattr(task, "task", task)  # behind its judges
     functions = [getattr(reward.function, "func", reward.function) for reward in getattr(rules, "rewards", ())]
-    for file in dict.fromkeys(filter(None, map(_file_of, functions))):
+    own = [Path(file) for file in map(_file_of, functions) if file]
+    for path in dict.fromkeys(path for file in own for path in (file, *helper_files(file))):
         try:
-            tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+            tree = ast.parse(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, SyntaxError, RecursionError):
             continue
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
