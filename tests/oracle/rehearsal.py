@@ -275,7 +275,7 @@ class _Rollouts(Replay):
     """
 
     def __init__(self, context: PreflightContext, batches: Sequence[Batch], recorder: Recorder) -> None:
-        super().__init__(context, ())
+        super().__init__(context.collector(), ())
         self._batches, self._recorder = batches, recorder
         self._handed_out: Counter[int] = Counter()
 

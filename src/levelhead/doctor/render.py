@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from levelhead import metrics as metric
 from levelhead.diagnosis.chinese import said
 from levelhead.diagnosis.detectors.base import Reading
 from levelhead.diagnosis.findings import CATALOGUE, Language, Text, wording
@@ -15,11 +16,13 @@ from levelhead.doctor.readers.sources import Log
 from levelhead.doctor.report import Report, number, statistic_of
 from levelhead.doctor.table import in_brackets, in_language, label, mark, since
 from levelhead.message import in_language_of
+from levelhead.metrics import held_out
 from levelhead.terminal import paint, safe, width, wrapped
 
 _COLOURS = {"critical": "31;1", "warning": "33;1", "healthy": "32;1", "learns": "32", "info": "2"}
 _SETTLE = Text("what would settle it:", "确认以下问题即可定论\uff1a")
 _MOST_NOTED = 12
+_OUTCOMES = (metric.PART_MEAN.prefix, held_out.NUMBER.prefix)
 _TOOK = Text(
     "took {key} as {signal} ({confidence:.0%} sure)", "将 {key} 视为 {signal}\uff08把握 {confidence:.0%}\uff09"
 )
@@ -166,7 +169,7 @@ def _notes(log: Log, language: Language = "en") -> Iterator[str]:
         )
         more = len(log.strangers) - _MOST_NOTED
         yield _UNKNOWN.get(language).format(names=names + (f", +{more}" if more > 0 else ""))
-        if not any(name == "reward" or name.startswith(("rewards/", "eval/")) for name in log.history.columns):
+        if not any(name == metric.REWARD or name.startswith(_OUTCOMES) for name in log.history.columns):
             yield _IS_ONE.get(language)
 
 

@@ -25,6 +25,7 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Decision, Event, Group, Turn
 from levelhead.tasks.base import Task
 from levelhead.training.collected import Collected
+from levelhead.training.curriculum import has_contrast
 from levelhead.training.recompute import distorts, needs_scores, recompute_logprobs
 from levelhead.training.step_result import Update
 from levelhead.training.watcher import Watcher
@@ -222,7 +223,7 @@ class RecordedLogprobs(Watcher):
         """Score a few turns of a batch again, before its first update."""
         if not self._looks or rollouts.behind or self._reported:
             return
-        groups = [g for g in rollouts.groups if g.rollouts]
+        groups = [g for g in rollouts.groups if has_contrast(g)]  # no other is learnt from
         some = [replace(g, rollouts=g.rollouts[-1:]) for g in groups[:: max(1, len(groups) // RECORDED)]]
         heat, tokens = rollouts.temperature or 1.0, self._config.tokens_per_microbatch
         scores = recompute_logprobs(self._policy, some, heat, tokens)
