@@ -186,6 +186,10 @@ def test_every_pair_of_settings_trains_for_a_step_or_is_refused_before(
     [
         ({"loss": {"kind": "gspo"}, "advantage": {"kind": "gtpo"}}, "takes one advantage a sequence"),
         ({"loss": {"kind": "gmpo"}, "advantage": {"kind": "gtpo"}}, "takes one advantage a sequence"),
+        ({"loss": {"kind": "gspo"}, "advantage": {"kind": "return_to_go"}}, "takes one advantage a sequence"),
+        ({"group_size": 4, "advantage": {"kind": "pass_at_k", "k": 8}}, "needs a group_size of at least 9, got 4"),
+        ({"group_size": 4, "advantage": {"kind": "pkpo", "k": 5}}, "needs a group_size of at least 5, got 4"),
+        ({"loss": {"kind": "ppo_clip", "fixed_length": 64}}, "needs loss.aggregation: fixed_length"),
         ({"loss": {"kind": "reinforce"}, "async": 1}, "has no ratio to correct for it"),
         (
             {"advantage": {"kind": "gdpo"}, "kl": {"coef": 0.1, "estimator": "k1", "where": "reward"}},
