@@ -193,7 +193,8 @@ class VerdictForm:
         is made a block quote.
         """
         lines = harmless(text).splitlines(keepends=True)
-        return "".join(f"> {line}" if self._reads(line) else line for line in lines)
+        quoted = {line for line in set(lines) if self._reads(line)}
+        return "".join(f"> {line}" if line in quoted else line for line in lines)
 
     def _reads(self, line: str) -> bool:
         if line.lstrip().startswith(">"):
@@ -291,6 +292,8 @@ def _json_form(
 def _object(
     text: str, name: Callable[[Mapping[str, Any]], tuple[float | None, str] | None], *, whole: bool = True
 ) -> Verdict | None:
+    if not text.lstrip().startswith("{"):  # each line of a long answer comes here, and next to none is an object
+        return None
     try:
         data = read_object(text, whole=whole)
     except ValueError:
