@@ -36,7 +36,7 @@ class GymEnvironment(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Free the browser and all else that it holds."""
         ...
 
 
@@ -91,7 +91,7 @@ class BrowserGymTask(EnvironmentTask):
         self._idle.setdefault(name, []).append(environment)
 
     async def close(self) -> None:
-        """Close all idle environments."""
+        """Close all environments that play no episode."""
         idle, self._idle = self._idle, {}
         for environments in idle.values():
             for environment in environments:
@@ -152,7 +152,7 @@ class BrowserGymEpisode:
         return Step(done=True, score=self._score(taken, done), reward=self.reward - before)
 
     async def close(self) -> None:
-        """Give the environment back."""
+        """End the episode and give its environment back to the task."""
         self._over = True
         environment, self._environment = self._environment, None
         if environment is not None:
@@ -247,7 +247,7 @@ _SCROLL = 300
 
 
 def view_of(observation: Mapping[str, Any]) -> tuple[View, list[str]]:
-    """Read an observation.
+    """Turn BrowserGym's observation into a page.
 
     Returns:
         The page, and the ``browsergym_id`` of each numbered element, by its number less one.

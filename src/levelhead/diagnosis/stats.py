@@ -27,7 +27,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """Median; 0 of nothing."""
+    """Return the median; 0 for no values."""
     if not values:
         return 0.0
     ordered = sorted(values)

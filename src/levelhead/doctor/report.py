@@ -94,7 +94,7 @@ class Report:
 
     @property
     def history(self) -> History:
-        """The readings."""
+        """The readings of the log."""
         return self.log.history
 
     def worst(self) -> str:

@@ -113,12 +113,12 @@ class PreflightContext:
 
     @property
     def codec(self) -> Codec:
-        """The policy's codec."""
+        """The codec of the run's policy."""
         return self.policy.codec
 
     @property
     def grpo(self) -> Grpo | None:
-        """The recipe's reinforcement stage."""
+        """The recipe's GRPO section, if it has one."""
         return self.recipe.grpo
 
     @cached_property
@@ -172,7 +172,7 @@ class PreflightContext:
 
     @property
     def rollouts(self) -> list[Rollout]:
-        """All rollouts sampled."""
+        """The rollouts of all sampled groups."""
         return [rollout for group in self.sampled.groups for rollout in group.rollouts]
 
     @property

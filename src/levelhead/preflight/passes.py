@@ -115,7 +115,7 @@ class SharedPasses:
 
     @property
     def policy(self) -> Policy:
-        """The run's policy."""
+        """The policy of the run."""
         return self._setup.policy
 
     def plain(self, turns: Sequence[Turn]) -> list[PlainTurn]:

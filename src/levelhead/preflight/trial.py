@@ -43,11 +43,11 @@ class FrozenUpdater(Updater):
     """Does all that the updater does, except to change the weights; the gradient stays readable."""
 
     def step(self) -> None:
-        """Count the step."""
+        """Count the step and change no weight."""
         self.done += 1
 
     def clear(self) -> None:
-        """Count the step."""
+        """Count the step and drop nothing."""
         self.done += 1
 
 
@@ -311,6 +311,6 @@ def cut_to(rollout: Rollout, share: float, stop_id: int | None, most: int) -> Ro
 
 
 def clean(policy: Policy) -> None:
-    """Drop every gradient."""
+    """Drop the gradient of every parameter."""
     for parameter in policy.model.parameters():
         parameter.grad = None

@@ -37,7 +37,7 @@ _NEAR_PERFECT = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do.
+    """One thing to do after this run.
 
     Attributes:
         text: Why, with the run's own figures, and what.

@@ -145,7 +145,7 @@ def dead_groups(run: Run) -> Chart | None:
 
 
 def lengths(run: Run) -> Chart | None:
-    """Completion lengths."""
+    """Chart of the completions' lengths."""
     rows = run.lines("grpo")
     curves = [
         (series(rows, metric.MEAN_LENGTH), "mean", "$accent"),

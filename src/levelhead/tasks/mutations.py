@@ -180,7 +180,7 @@ BASIC = ("perfect", "gibberish", "gibberish-in-form", "empty", "empty-box")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A training row.
+    """A training row with right and wrong answers.
 
     Attributes:
         prompt: Its prompt.

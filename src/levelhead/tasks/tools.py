@@ -45,7 +45,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a call gave.
+    """What one call of a tool returned.
 
     Attributes:
         text: What the policy is shown.
@@ -336,7 +336,7 @@ class ToolEpisode:
         return await self._go_on(text)
 
     async def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: an episode holds no resource."""
 
     async def _go_on(self, text: str) -> Step:
         room = self._tools.has_room(self._messages, self._prompt.chat)

@@ -86,7 +86,7 @@ class View:
 
     @property
     def text(self) -> str:
-        """The whole page, unbounded."""
+        """The whole page as text, however long."""
         return "\n".join(str(line) for line in self.lines)
 
     def render(self, limit: int) -> str:

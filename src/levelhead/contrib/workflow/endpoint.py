@@ -57,7 +57,7 @@ class Asking:
         return self._drafts[min(self._drafts)]
 
     async def draft(self, operator: str, path: Path, before: Draft | None) -> Draft:
-        """Write a draft."""
+        """Let the model answer the problem as an operator does."""
         self.calls += 1
         self._drafts[path] = await self._draft(operator, path, before)
         return self._drafts[path]
@@ -86,7 +86,7 @@ class Asking:
         return await self._test_answer(path, draft)
 
     async def revise(self, path: Path, draft: Draft, verdict: Verdict) -> Draft:
-        """Write a better draft."""
+        """Let the model improve a draft by its review."""
         self.calls += 1
         return Draft(await self._ask(prompts.revise(self._problem, draft.text, verdict.note), path))
 

@@ -80,7 +80,7 @@ class TextReader:
         self._stripped = False
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
-        """Rows completed by ``chunk``."""
+        """Yield the rows that ``chunk`` completes."""
         for line in self._lines.feed(chunk):
             yield from self._counted(self._line(line))
 

@@ -129,7 +129,7 @@ class WatchServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Address of the page."""
+        """The page's address on this server."""
         return f"http://{self._name}:{self.server_port}/"
 
     @property
@@ -163,7 +163,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """Answer a request."""
         try:
             try:
                 address = urlsplit(self.path)

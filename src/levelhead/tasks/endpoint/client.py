@@ -84,7 +84,7 @@ class ChatClient:
         self._exchange = Exchange(section, where, transport)
 
     async def __aenter__(self) -> Self:
-        """Open the connection."""
+        """Open the connection to the endpoint."""
         await self._exchange.__aenter__()
         return self
 

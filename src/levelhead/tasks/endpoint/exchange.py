@@ -192,12 +192,12 @@ class Exchange:
             raise InputError(f"{where}.base_url: {shown!r} names no host, or no port from 1 to 65535")
 
     async def __aenter__(self) -> Self:
-        """Open the connection."""
+        """Open the connection to the server."""
         await self._http.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connection."""
+        """Close the connection to the server."""
         await self._http.__aexit__(None, None, None)
 
     async def post(self, path: str, content: bytes) -> Response:

@@ -64,7 +64,7 @@ class Example:
 
 
 def make_examples(table: Table, section: OwnPrompts) -> list[Example]:
-    """Turn rows into examples.
+    """Turn the rows of a table into examples.
 
     Raises:
         InputError: A column is missing or has a name that is taken, or a prompt or oracle is malformed.

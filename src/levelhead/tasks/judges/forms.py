@@ -164,7 +164,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VerdictForm:
-    """One form.
+    """One form in which a judge gives its verdict.
 
     Attributes:
         told: What the judge is told to do, after "Think in at most two sentences, then ..."; ``{mark}`` is the mark.

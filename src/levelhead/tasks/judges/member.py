@@ -30,7 +30,7 @@ _LATENCIES = 10_000
 
 
 class Member(ABC):
-    """A judge among others.
+    """One judge of a panel.
 
     Attributes:
         title: Its name.

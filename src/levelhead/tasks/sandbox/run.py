@@ -47,7 +47,7 @@ _said: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """How a program ended.
+    """How a program ended and what it wrote.
 
     Attributes:
         status: ``ok`` it ended with 0; ``error`` it ended otherwise; ``timeout``, ``memory``, ``output``, ``files`` it

@@ -49,7 +49,7 @@ _WORDS = {
 
 
 def parse(text: str) -> Node:
-    """Read a workflow.
+    """Parse the text of a workflow.
 
     Raises:
         WorkflowError: The text is no workflow (``kind`` is ``syntax``), with the column and what was expected there.
