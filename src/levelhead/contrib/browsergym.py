@@ -300,22 +300,22 @@ class _Reader:
         if nodes:
             self._visit(str(nodes[0]["nodeId"]), 0, "")
 
-    def _visit(self, key: str, depth: int, said: str) -> None:
+    def _visit(self, key: str, depth: int, parent: str) -> None:
         node = self._nodes.get(key)
         if node is None:
             return
         role, name = _value(node, "role"), _value(node, "name")
         below = depth
         if not node.get("ignored") and role not in _UNSEEN:
-            line = self._line(node, role, name, said)
+            line = self._line(node, role, name, parent)
             if line is not None:
                 self.lines.append(Line(depth, (line,)))
                 below = depth + 1
-                said = line.name if isinstance(line, Element) else line
+                parent = line.name if isinstance(line, Element) else line
         for child in node.get("childIds", ()):
-            self._visit(str(child), below, said)
+            self._visit(str(child), below, parent)
 
-    def _line(self, node: Mapping[str, Any], role: str, name: str, said: str) -> str | Element | None:
+    def _line(self, node: Mapping[str, Any], role: str, name: str, parent: str) -> str | Element | None:
         bid = node.get("browsergym_id")
         about = self._about.get(str(bid), {})
         if about.get("visibility") == 0:
@@ -333,7 +333,7 @@ class _Reader:
             )
             return Element(len(self.ids), role, name, _value(node, "value"), states)
         if role == "StaticText":
-            return name if name.strip() and name.strip() not in said else None
+            return name if name.strip() and name.strip() not in parent else None
         return f"{role} {name}".strip() if name and role not in _CONTAINERS else None
 
     def _text_only(self, node: Mapping[str, Any]) -> str:

@@ -329,8 +329,8 @@ class Broken(Check):
         first = (str(error).strip() or "no message").splitlines()[0][:300]
         name = f"{check.family}/error"
         if isinstance(error, RewardError) and error.fix:
-            known = {"check": check.name, "error": first, "fix": error.fix}
-            return Outcome(name, "fail", cls.reward, known, {}, cls.name)
+            remedied = {"check": check.name, "error": first, "fix": error.fix}
+            return Outcome(name, "fail", cls.reward, remedied, {}, cls.name)
         if isinstance(error, InputError | RewardError):
             return Outcome(name, "fail", cls.refused, {"check": check.name, "error": first}, {}, cls.name)
         fields: dict[str, Any] = {"check": check.name, "kind": type(error).__name__, "error": first}

@@ -107,10 +107,10 @@ class RecordingObjective(Objective):
 
     def terms(self, policy: Policy, micro: MicroBatch, task: str, plan: Any, metrics: Any = None) -> list[Term]:
         """Build the terms, and note their slopes."""
-        told = policy.reference_logp
+        original = policy.reference_logp
 
         def shifted(batch: MicroBatch, temperature: float = 1.0) -> Tensor:
-            logp = told(batch, temperature)
+            logp = original(batch, temperature)
             self.reference.append((self.listener.scores[-1][1], logp))
             return logp - GAP * signs(logp)
 

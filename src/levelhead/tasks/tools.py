@@ -150,10 +150,10 @@ class Toolbox:
         """
         if self._format is None:
             raise RuntimeError("learn_format comes before read")
-        said, calls = self._format.read(text)
+        prose, calls = self._format.read(text)
         if len(calls) > self._most:
             raise CallError(f"{len(calls)} calls in a turn, and at most {self._most} are allowed")
-        return said, calls
+        return prose, calls
 
     async def run(self, call: Call, options: ChatOptions) -> Result:
         """Execute a call; whatever goes wrong is a result that says so."""
@@ -321,14 +321,14 @@ class ToolEpisode:
         if self._turns >= self._tools.section.turns:
             return await self._score(text)
         try:
-            said, calls = self._tools.read(text)
+            prose, calls = self._tools.read(text)
         except CallError as error:
             self._failed += 1
             self._messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"error: {error}"}]
             return await self._go_on(text)
         if not calls:
             return await self._score(text)
-        self._messages.append(calling(said.strip(), calls))
+        self._messages.append(calling(prose.strip(), calls))
         for index, call in enumerate(calls):
             result = await self._tools.run(call, self._prompt.chat)
             self._calls, self._failed = self._calls + 1, self._failed + result.failed

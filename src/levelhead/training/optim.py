@@ -196,10 +196,10 @@ def _adamw(parameters: Sequence[nn.Parameter], config: Optimizer) -> torch.optim
     if config.in_eight_bits:
         from bitsandbytes.optim import AdamW8bit, PagedAdamW8bit
 
-        made: torch.optim.Optimizer = (PagedAdamW8bit if config.kind.startswith("paged") else AdamW8bit)(
+        optimizer: torch.optim.Optimizer = (PagedAdamW8bit if config.kind.startswith("paged") else AdamW8bit)(
             parameters, **settings
         )
-        return made
+        return optimizer
     fused = all(parameter.device.type in _FUSED_ON for parameter in parameters)
     return torch.optim.AdamW(parameters, **settings, fused=fused)
 

@@ -219,8 +219,8 @@ class Exchange:
             unreached = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
             raise (UnreachedError if unreached else FailedAttemptError)(text.rstrip(": ")) from error
         if response.status in _BUSY or response.status >= 500:
-            said = self.quote(response.body)
-            reason = f"HTTP {response.status}{f': {said}' if said else ''}"
+            excerpt = self.quote(response.body)
+            reason = f"HTTP {response.status}{f': {excerpt}' if excerpt else ''}"
             raise FailedAttemptError(reason, after_s, throttled=response.status == _THROTTLED)
         return response
 

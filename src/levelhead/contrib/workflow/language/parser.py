@@ -89,8 +89,8 @@ def _explain(text: str, error: UnexpectedInput) -> WorkflowError:
 
 
 def _words(terminals: Iterable[str]) -> list[str]:
-    given = set(terminals)
-    return [word for terminal, word in _WORDS.items() if terminal in given]
+    accepted = set(terminals)
+    return [word for terminal, word in _WORDS.items() if terminal in accepted]
 
 
 @lru_cache(maxsize=1)
