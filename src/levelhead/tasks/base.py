@@ -98,6 +98,8 @@ class Task(ABC):
 
     name: str = ""
     """Name in metrics and reports."""
+    tools: CallableTools | None = None
+    """What may be called before an answer, which has several turns then."""
 
     @abstractmethod
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
@@ -266,9 +268,6 @@ class SingleTurnTask(Task):
 
     Subclasses that override ``summarize``, ``at_step`` or ``drain_events`` call these of this class too.
     """
-
-    tools: CallableTools | None = None
-    """What may be called before an answer, which has several turns then."""
 
     @abstractmethod
     def score(self, prompt: Prompt, text: str) -> Score:

@@ -130,7 +130,7 @@ class ToolCalls(Check):
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
         """Yield an outcome per task with tools that are executed."""
         for name, task in context.setup.tasks.items():
-            if not isinstance(task, SingleTurnTask) or task.tools is None:
+            if task.tools is None or not task.tools.names:
                 continue
             try:
                 task.tools.learn_format(context.codec, name, task.tools.room)
