@@ -41,7 +41,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a call gave.
+    """What one call of a tool returned.
 
     Attributes:
         text: What the policy is shown.
@@ -176,14 +176,14 @@ class ToolEpisode:
         if self._turns >= self._tools.section.turns:
             return await self._score(text)
         try:
-            said, calls = self._tools.read(text)
+            prose, calls = self._tools.read(text)
         except CallError as error:
             self._failed += 1
             self._messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"error: {error}"}]
             return await self._go_on(text)
         if not calls:
             return await self._score(text)
-        self._messages.append(calling(said.strip(), calls))
+        self._messages.append(calling(prose.strip(), calls))
         for index, call in enumerate(calls):
             result = await self._tools.run(call, self._prompt.chat)
             self._calls, self._failed = self._calls + 1, self._failed + result.failed
@@ -191,7 +191,7 @@ class ToolEpisode:
         return await self._go_on(text)
 
     async def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: an episode holds no resource."""
 
     async def _go_on(self, text: str) -> Step:
         room = self._tools.has_room(self._messages, self._prompt.chat)
