@@ -64,7 +64,7 @@ class Verdict:
         return self.outcome == "improved"
 
     def to_json(self) -> dict[str, Any]:
-        """Dict for ``summary.json``."""
+        """The verdict as a dict for ``summary.json``."""
         return {"improved": self.improved, "outcome": self.outcome, "text": self.text}
 
 
