@@ -1,6 +1,7 @@
 """A Chinese page names the English text that it was held against; where that changes it is red until it is read again.
 
-After reading both pages: ``python tests/docs/test_translations.py docs/zh/PAGE.md`` writes the mark anew (or ``README.zh.md``).
+After reading both pages: ``python tests/docs/test_translations.py docs/zh/PAGE.md`` writes the mark anew;
+``README.zh.md`` likewise.
 """
 
 from __future__ import annotations
