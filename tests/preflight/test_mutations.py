@@ -10,7 +10,15 @@ import pytest
 from levelhead.preflight.check import Status
 from levelhead.preflight.explain import CATALOGUE
 from preflight.mutations.base import Mutation
-from preflight.mutations.table import ELSEWHERE, MUTATIONS, PROVED_ELSEWHERE, WITHOUT, as_markdown, checks_as_markdown, is_elsewhere
+from preflight.mutations.table import (
+    ELSEWHERE,
+    MUTATIONS,
+    PROVED_ELSEWHERE,
+    WITHOUT,
+    as_markdown,
+    checks_as_markdown,
+    is_elsewhere,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 RANK: dict[Status, int] = {"pass": 0, "warn": 1, "fail": 2}
