@@ -98,6 +98,8 @@ class Task(ABC):
 
     name: str = ""
     """Name in metrics and reports."""
+    tools: CallableTools | None = None
+    """What may be called before an answer, which has several turns then."""
 
     @abstractmethod
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
@@ -267,12 +269,9 @@ class SingleTurnTask(Task):
     Subclasses that override ``summarize``, ``at_step`` or ``drain_events`` call these of this class too.
     """
 
-    tools: CallableTools | None = None
-    """What may be called before an answer, which has several turns then."""
-
     @abstractmethod
     def score(self, prompt: Prompt, text: str) -> Score:
-        """Score one answer."""
+        """Score one answer to a prompt."""
 
     async def rewarded(self, answers: Sequence[Answer]) -> list[Score | None]:
         """Score many answers by the rules, and let judges grade what these find right; as :meth:`score_batch`.
