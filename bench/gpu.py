@@ -194,7 +194,9 @@ def gpu_tests(limit: float) -> dict[str, Any]:
     """The repository's tests marked ``gpu``."""
     # Without the repository's own options: a bare machine lacks their plugins.
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-o", "addopts=--import-mode=importlib"]
-    run = subprocess.run([*command, *TESTS], capture_output=True, text=True, timeout=max(limit, 1.0), check=False, cwd=HERE.parent)
+    run = subprocess.run(
+        [*command, *TESTS], capture_output=True, text=True, timeout=max(limit, 1.0), check=False, cwd=HERE.parent
+    )
     lines = [text for text in run.stdout.splitlines() if text.strip()]
     failed = [text[:300] for text in lines if text.startswith(("FAILED", "ERROR"))]
     return {"passes": run.returncode in (0, 5), "summary": (lines or ["no output"])[-1], "failed": failed}
