@@ -101,6 +101,12 @@ class CallReader:
             raise CallError(f"{len(calls)} calls in a turn, and at most {self._most} are allowed")
         return said, calls
 
+    def written(self, messages: Sequence[Message], turn: Message, options: ChatOptions) -> str:
+        """Return the text of a turn, which may call tools, as it is read where the policy writes it."""
+        if self._codec is None:
+            raise RuntimeError("learn_format comes before written")
+        return self._codec.decode(self._codec.demonstration(messages, turn, options).completion_ids, options)
+
     def _rendered(self, codec: Codec, calls: Sequence[Call], schema: Tool) -> str:
         """Render calls and their results; return how the template writes the turn of the calls."""
         chat: list[Message] = [{"role": "user", "content": "Question"}]
