@@ -64,7 +64,7 @@ class Verdict:
         return self.outcome == "improved"
 
     def to_json(self) -> dict[str, Any]:
-        """Dict for ``summary.json``."""
+        """The verdict as a dict for ``summary.json``."""
         return {"improved": self.improved, "outcome": self.outcome, "text": self.text}
 
 
@@ -222,7 +222,13 @@ def said(text: str, stages: Mapping[str, Mapping[str, Any]], language: Language)
     """
     try:
         own, other = judge(stages), judge(stages, language)
-    except (AttributeError, KeyError, TypeError, ValueError):  # a summary that was damaged or made by hand
+    except (
+        ArithmeticError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # a summary that was damaged or made by hand
         return text
     return other.text if own is not None and other is not None and own.text == text else text
 

@@ -106,10 +106,10 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
             title = CATALOGUE[finding.code].title.get(language)
             sure = in_brackets(f"{finding.confidence:.0%}", language)
             yield from _wrap(f"{finding.code}{colon}{title}{sure}{_since(finding, language)}")
-    told = list(_notes(report.log, language))
-    if told:
+    notes = list(_notes(report.log, language))
+    if notes:
         yield ""
-        for note in told:
+        for note in notes:
             yield from _wrap(f"- {note}")
     if report.questions:
         yield ""

@@ -115,7 +115,7 @@ class SharedPasses:
 
     @property
     def policy(self) -> Policy:
-        """The run's policy."""
+        """The policy of the run."""
         return self._setup.policy
 
     def plain(self, turns: Sequence[Turn]) -> list[PlainTurn]:
@@ -146,9 +146,9 @@ class SharedPasses:
         if self._setup.recipe.grpo is None or not groups:
             return None
         stop_id = self.policy.codec.stop_id
-        known = [*uneven(groups, stop_id, TRIED), *self._shown(len(groups[0].rollouts))]
+        examples = [*uneven(groups, stop_id, TRIED), *self._shown(len(groups[0].rollouts))]
         try:
-            return grpo_trial(self._setup, self._collector, contrasted(known), self._seed)
+            return grpo_trial(self._setup, self._collector, contrasted(examples), self._seed)
         except RuntimeError as error:
             self.broken = (str(error).splitlines() or ["no message"])[0][:200]
             return None

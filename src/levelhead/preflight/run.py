@@ -55,11 +55,11 @@ def preflight(
     """
     start, ranks = time.perf_counter(), ranks or Ranks()
     checks = [kind() for kind in CHECKS if kind.needs in needs]
-    chosen = [check for check in checks if not families or _named(check.name, families)]
+    selection = [check for check in checks if not families or _named(check.name, families)]
     able = [rank for rank, holds in enumerate(ranks.gathered(setup.policy.device.type != "meta")) if holds]
     mine = not able or ranks.rank == able[0]
     outcomes: list[Outcome] = []
-    with _Maker(setup, ranks.count, chosen, _Listeners(tell, progress, stage)) as maker:
+    with _Maker(setup, ranks.count, selection, _Listeners(tell, progress, stage)) as maker:
         for need in NEEDS:  # who makes none waits, for one kind of checks at a time
             parts = ranks.agreed(lambda need=need: maker.make(need) if mine else [])  # type: ignore[misc]
             outcomes += [outcome for part in parts for outcome in part]

@@ -43,11 +43,11 @@ class FrozenUpdater(Updater):
     """Does all that the updater does, except to change the weights; the gradient stays readable."""
 
     def step(self) -> None:
-        """Count the step."""
+        """Count the step and change no weight."""
         self.done += 1
 
     def clear(self) -> None:
-        """Count the step."""
+        """Count the step and drop nothing."""
         self.done += 1
 
 
@@ -107,10 +107,10 @@ class RecordingObjective(Objective):
 
     def terms(self, policy: Policy, micro: MicroBatch, task: str, plan: Any, metrics: Any = None) -> list[Term]:
         """Build the terms, and note their slopes."""
-        told = policy.reference_logp
+        original = policy.reference_logp
 
         def shifted(batch: MicroBatch, temperature: float = 1.0) -> Tensor:
-            logp = told(batch, temperature)
+            logp = original(batch, temperature)
             self.reference.append((self.listener.scores[-1][1], logp))
             return logp - GAP * signs(logp)
 
@@ -311,6 +311,6 @@ def cut_to(rollout: Rollout, share: float, stop_id: int | None, most: int) -> Ro
 
 
 def clean(policy: Policy) -> None:
-    """Drop every gradient."""
+    """Drop the gradient of every parameter."""
     for parameter in policy.model.parameters():
         parameter.grad = None

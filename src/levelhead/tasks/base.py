@@ -271,7 +271,7 @@ class SingleTurnTask(Task):
 
     @abstractmethod
     def score(self, prompt: Prompt, text: str) -> Score:
-        """Score one answer."""
+        """Score one answer to a prompt."""
 
     async def rewarded(self, answers: Sequence[Answer]) -> list[Score | None]:
         """Score many answers by the rules, and let judges grade what these find right; as :meth:`score_batch`.

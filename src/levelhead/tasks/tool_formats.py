@@ -19,7 +19,7 @@ class CallError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call.
+    """One call of a tool, as the policy wrote it.
 
     Attributes:
         name: The tool.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from levelhead.records import ChatOptions, Message, Prompt, Tool
 from levelhead.tasks import threads
 from levelhead.tasks.base import Answer, SingleTurnTask, Step
 from levelhead.tasks.main_thread import OverrunError
+from levelhead.tasks.mcp_server import McpServer, ServerDiedError
 from levelhead.tasks.sandbox import run_program
 from levelhead.tasks.tool_formats import Call, CallError
 from levelhead.tasks.tool_reader import CallReader, answering, calling, named, typed
@@ -37,7 +39,7 @@ PYTHON: Tool = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a call gave.
+    """What one call of a tool returned.
 
     Attributes:
         text: What the policy is shown.
@@ -56,43 +58,43 @@ class Toolbox(CallReader):
         functions: Callables in place of ``section.functions``.
 
     Raises:
-        InputError: A function is missing, has no readable signature and docstring, or the name of another.
+        InputError: A function is missing, has no readable signature and docstring, or the name of another; a server
+            does not start or lacks a tool that is named.
     """
 
     def __init__(self, section: ToolUse, functions: Sequence[Callable[..., Any]] = ()) -> None:
         super().__init__(section.calls)
         self.section = section
-        self._functions: dict[str, Callable[..., Any] | None] = {}
+        self._runs: dict[str, Callable[[Mapping[str, Any]], Awaitable[Result]]] = {}
         for entry in functions or section.functions:
-            self._add(entry)
+            if entry == "python":
+                self._add("python", PYTHON, self._program)
+            else:
+                key = "tasks[].tools.functions"
+                function = load_object(entry, key, "function", callable) if isinstance(entry, str) else entry
+                schema = _schema(function, str(entry))
+                self._add(str(schema["function"]["name"]), schema, functools.partial(self._call, function))
+        for index, program in enumerate(section.servers):
+            server = McpServer(program, f"tasks[].tools.servers[{index}]")
+            for name, schema in server.schemas.items():
+                self._add(name, schema, functools.partial(self._served, server, name))
 
-    def _add(self, entry: str | Callable[..., Any]) -> None:
-        if entry == "python":
-            name, schema, function = "python", PYTHON, None
-        else:
-            where = "tasks[].tools.functions"
-            function = load_object(entry, where, "function", callable) if isinstance(entry, str) else entry
-            schema = _schema(function, str(entry))
-            name = str(schema["function"]["name"])
+    def _add(self, name: str, schema: Tool, run: Callable[[Mapping[str, Any]], Awaitable[Result]]) -> None:
         if name in self.schemas:
-            raise InputError(f"tasks[].tools.functions: there are two tools called {name!r}")
-        self.schemas[name], self._functions[name] = schema, function
+            raise InputError(f"tasks[].tools: there are two tools called {name!r}")
+        self.schemas[name], self._runs[name] = schema, run
 
     async def run(self, call: Call, options: ChatOptions) -> Result:
         """Execute a call; whatever goes wrong is a result that says so."""
         schema = next((tool for tool in options.tools if named(tool) == call.name), None)
-        if schema is None or call.name not in self._functions:
-            there = ", ".join(named(tool) for tool in options.tools if named(tool) in self._functions)
+        if schema is None or call.name not in self._runs:
+            there = ", ".join(named(tool) for tool in options.tools if named(tool) in self._runs)
             return Result(
                 f"error: there is no tool called {self._shown(call.name)[:80]}; there are {there}", failed=True
             )
-        arguments = typed(call, self.schemas[call.name])
-        function = self._functions[call.name]
         try:
-            if function is None:
-                return await self._program(arguments)
-            return await self._call(function, arguments)
-        except OverrunError:
+            return await self._runs[call.name](typed(call, self.schemas[call.name]))
+        except (OverrunError, TimeoutError):
             return Result(f"error: took longer than {self.section.timeout_s:g} s", failed=True)
 
     async def _call(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Result:
@@ -123,6 +125,13 @@ class Toolbox(CallReader):
             return Result(self._shown(ran.stdout))
         last = ran.stderr.strip().splitlines()[-1:] or [ran.note]
         return Result(self._shown(f"error: {ran.status}: {last[0]}\n{ran.stdout}".strip()), failed=True)
+
+    async def _served(self, server: McpServer, name: str, arguments: Mapping[str, Any]) -> Result:
+        try:
+            text, failed = await asyncio.to_thread(server.call, name, arguments, self.section.timeout_s)
+        except ServerDiedError as error:
+            text, failed = f"the server {error}", True
+        return Result(self._shown(f"error: {text}" if failed else text), failed)
 
     def _shown(self, text: str) -> str:
         """Return a result as it is shown: bounded, and plain."""
@@ -170,14 +179,14 @@ class ToolEpisode:
         if self._turns >= self._tools.section.turns:
             return await self._score(text)
         try:
-            said, calls = self._tools.read(text)
+            prose, calls = self._tools.read(text)
         except CallError as error:
             self._failed += 1
             self._messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"error: {error}"}]
             return await self._go_on(text)
         if not calls:
             return await self._score(text)
-        self._messages.append(calling(said.strip(), calls))
+        self._messages.append(calling(prose.strip(), calls))
         for index, call in enumerate(calls):
             result = await self._tools.run(call, self._prompt.chat)
             self._calls, self._failed = self._calls + 1, self._failed + result.failed
@@ -185,7 +194,7 @@ class ToolEpisode:
         return await self._go_on(text)
 
     async def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: an episode holds no resource."""
 
     async def _go_on(self, text: str) -> Step:
         room = self._tools.has_room(self._messages, self._prompt.chat)

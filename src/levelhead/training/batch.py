@@ -89,7 +89,7 @@ def make_batch(
     recomputed: bool = True,
     sum_turns: bool = False,
 ) -> Batch:
-    """Flatten rollouts into samples.
+    """Flatten the rollouts of all groups into samples.
 
     Args:
         groups: Scored.

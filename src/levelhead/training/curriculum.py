@@ -158,7 +158,7 @@ class LearnabilityStream:
         return {"draws": self._draws, "step": self._step, "strata": strata, "items": items}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`.
+        """Restore the state that :meth:`state_dict` returned.
 
         Raises:
             InputError: The state is that of other tasks, or of another kind of stream.

@@ -140,53 +140,67 @@ async def test_a_wrong_call_is_answered_with_an_error_and_one_that_cannot_be_rea
     await task.close()
 
 
-@pytest.mark.parametrize(
-    ("env", "source", "says"),
-    [
-        ("nowhere", None, "'nowhere' not found"),
-        ("old_style", "def load_environment():\n    pass\n__all__ = ['load_environment']\n", "exports no Taskset"),
-        ("asks_hub", "raise ConnectionError('cannot reach the hub')\n", "ConnectionError: cannot reach the hub"),
-        (
-            "two_seats",
-            "from repeat_word import *\nimport verifiers.v1 as vf\n"
-            "class C(vf.EnvConfig):\n    a: vf.AgentConfig = vf.AgentConfig()\n    b: vf.AgentConfig = vf.AgentConfig()\n"
-            "class E(vf.Env[C]):\n    async def run(self, task, agents): ...\n"
-            "__all__ = ['Words', 'E']\n",
-            "has 2 agents (a, b)",
+SEATS = """
+from repeat_word import *
+import verifiers.v1 as vf
+
+class C(vf.EnvConfig):
+    a: vf.AgentConfig = vf.AgentConfig(harness={"id": HARNESS})
+    b: SECOND
+
+class E(vf.Env[C]):
+    async def run(self, task, agents): ...
+
+__all__ = ["Words", "E"]
+"""
+ROWS = """
+import repeat_word as r
+import verifiers.v1 as vf
+
+class TC(vf.TaskConfig):
+    JUDGE
+
+class T(vf.Task[r.Data, vf.State, TC]):
+    NEEDS_CONTAINER = BOXED
+
+class C(vf.TasksetConfig):
+    task: TC = TC()
+
+class W(vf.Taskset[T, C]):
+    def load(self):
+        return [T(r.Data(prompt=p, word=p)) for p in "ab"]
+
+__all__ = ["W"]
+"""
+REFUSED = {
+    "nowhere": ("", "'nowhere' not found"),
+    "old_style": ("def load_environment(): ...\n__all__ = ['load_environment']", "exports no Taskset"),
+    "asks_hub": ("raise ConnectionError('cannot reach the hub')", "ConnectionError: cannot reach the hub"),
+    "two_seats": (
+        SEATS.replace("HARNESS", "'null'").replace("SECOND", "vf.AgentConfig = vf.AgentConfig()"),
+        "has 2 agents (a, b)",
+    ),
+    "programs": (
+        SEATS.replace("HARNESS", "'codex'").replace("SECOND", "int = 1"),
+        "runs the program codex",
+    ),
+    "boxed": (ROWS.replace("JUDGE", "...").replace("BOXED", "True"), "needs containers"),
+    "judged": (
+        ROWS.replace("JUDGE", "judge: vf.JudgeConfig = vf.JudgeConfig(model='m', api_key_var='NO_SUCH_KEY')").replace(
+            "BOXED", "False"
         ),
-        (
-            "programs",
-            "from repeat_word import *\nimport verifiers.v1 as vf\n"
-            "class C(vf.EnvConfig):\n    a: vf.AgentConfig = vf.AgentConfig(harness={'id': 'codex'})\n"
-            "class E(vf.Env[C]):\n    async def run(self, task, agents): ...\n"
-            "__all__ = ['Words', 'E']\n",
-            "runs the program codex",
-        ),
-        (
-            "boxed",
-            "import repeat_word as r\nimport verifiers.v1 as vf\n"
-            "class T(r.Repeat):\n    NEEDS_CONTAINER = True\n"
-            "class W(vf.Taskset[T, vf.TasksetConfig]):\n"
-            "    def load(self): return [T(r.Data(prompt=p, word=p)) for p in 'ab']\n"
-            "__all__ = ['W']\n",
-            "needs containers",
-        ),
-        (
-            "judged",
-            "import repeat_word as r\nimport verifiers.v1 as vf\n"
-            "class TC(vf.TaskConfig):\n    judge: vf.JudgeConfig = vf.JudgeConfig(model='m', api_key_var='NO_SUCH_KEY')\n"
-            "class T(vf.Task[r.Data, vf.State, TC]): ...\n"
-            "class C(vf.TasksetConfig):\n    task: TC = TC()\n"
-            "class W(vf.Taskset[T, C]):\n    def load(self): return [T(r.Data(prompt=p, word=p)) for p in 'ab']\n"
-            "__all__ = ['W']\n",
-            "is judged by m, whose key NO_SUCH_KEY holds",
-        ),
-    ],
-)
+        "is judged by m, whose key NO_SUCH_KEY holds",
+    ),
+}
+"""Environments that cannot be trained on, and what is said of each."""
+
+
+@pytest.mark.parametrize("env", REFUSED)
 def test_what_cannot_be_honoured_is_refused_in_one_line(
-    env: str, source: str | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if source is not None:
+    source, says = REFUSED[env]
+    if source:
         monkeypatch.syspath_prepend(str(tmp_path))
         (tmp_path / f"{env}.py").write_text(source)
     with pytest.raises(InputError) as raised:

@@ -175,8 +175,8 @@ class TrainerAgrees(Check):
         by_sampler = []
         for sample, logp in pairs:
             # What the trial itself put at the end, or showed from a demonstration, nobody sampled.
-            told = [i for i, value in enumerate(sample.logprobs) if value != 0.0]
-            by_sampler += [(logp[i : i + 1] - sample.logprobs[i]).abs() for i in told]
+            informative = [i for i, value in enumerate(sample.logprobs) if value != 0.0]
+            by_sampler += [(logp[i : i + 1] - sample.logprobs[i]).abs() for i in informative]
         gap = gap_of(by_sampler)
         by_plain = context.passes.plain([t for _, turns in context.sampled.turns for t in turns])
         accounts, allowed = scored(trial, by_plain), tolerance(context.policy, logit_size(by_plain, heat))

@@ -62,7 +62,7 @@ class GenerationPrompt(Check):
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
-        """Yield one outcome."""
+        """Compare the template with and without a generation prompt."""
         from levelhead.preflight.rendering import by_template, parting
         from levelhead.text.traits import probe
 
@@ -133,7 +133,7 @@ class RenderedPrompts(Check):
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
-        """Yield one outcome."""
+        """Compare every sampled prompt with the template's own rendering."""
         from levelhead.preflight.rendering import by_template, parting, spelled
 
         codec, count = context.codec, 0

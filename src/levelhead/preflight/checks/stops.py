@@ -45,7 +45,7 @@ class EndOfTurn(Check):
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
-        """Yield one outcome."""
+        """Compare the template's end of turn with the stop set."""
         from levelhead.text.evidence import read
         from levelhead.text.stops import end_of_turn_ids
 
@@ -199,7 +199,7 @@ class StopToken(Check):
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
-        """Yield one outcome."""
+        """Look for the stop token in every sampled turn."""
         from levelhead.preflight.rendering import spelled
 
         codec, budget = context.codec, context.controls.max_new_tokens

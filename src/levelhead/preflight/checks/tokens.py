@@ -41,7 +41,7 @@ class Vocabulary(Check):
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
-        """Yield one outcome."""
+        """Compare the tokenizer's ids with the rows of the embedding."""
         embedding: Any = context.policy.base.get_input_embeddings()
         rows = int(embedding.weight.shape[0])
         size, stops = context.codec.vocab_size, sorted(context.codec.stop_ids)
@@ -86,7 +86,7 @@ class TokenizerRoundTrip(Check):
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
-        """Yield one outcome."""
+        """Save the tokenizer, load it again and compare."""
         from transformers import GenerationConfig
 
         from levelhead.policy.load import load_saved_codec
@@ -178,7 +178,7 @@ class MadeOnce(Check):
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
-        """Yield one outcome."""
+        """Compare the tokens in the batch with those sampled."""
         from levelhead.preflight.rendering import parting, spelled
 
         sampled = [turn for _, turns in context.sampled.turns for turn in turns]

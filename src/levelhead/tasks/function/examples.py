@@ -64,7 +64,7 @@ class Example:
 
 
 def make_examples(table: Table, section: OwnPrompts) -> list[Example]:
-    """Turn rows into examples.
+    """Turn the rows of a table into examples.
 
     Raises:
         InputError: A column is missing or has a name that is taken, or a prompt or oracle is malformed.
@@ -98,9 +98,9 @@ def _check_strata(table: Table, columns: Sequence[str]) -> None:
 
 
 def _ids(records: Sequence[Record]) -> list[str]:
-    given = [record.values.get("id") for record in records]
-    if all(isinstance(value, str | int) and not isinstance(value, bool) for value in given):
-        texts = [str(value) for value in given]
+    ids = [record.values.get("id") for record in records]
+    if all(isinstance(value, str | int) and not isinstance(value, bool) for value in ids):
+        texts = [str(value) for value in ids]
         if len(set(texts)) == len(texts):
             return texts
     return [f"row-{record.number}" for record in records]

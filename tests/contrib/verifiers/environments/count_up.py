@@ -1,4 +1,4 @@
-"""Several turns: the environment speaks first and asks for one number after the other; it breaks on the word "break"."""
+"""Several turns: the environment speaks first, asks for one number after the other, and breaks on "break"."""
 
 from collections.abc import Iterator
 from itertools import count
