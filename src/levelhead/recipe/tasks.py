@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from levelhead import extensions
-from levelhead.recipe.environments import Browser, BrowserGym, OpenEnv
+from levelhead.recipe.environments import Browser, BrowserGym, OpenEnv, Verifiers
 from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.recipe.tools import ToolUse
 from levelhead.recipe.workflow import (
@@ -269,6 +269,7 @@ TaskRecipe = Annotated[
     | Browser
     | OpenEnv
     | BrowserGym
+    | Verifiers
     | Workflow
     | CustomTask,
     Field(discriminator="kind"),
