@@ -52,7 +52,8 @@ def _row(kind: str, question: str, answer: int, calls: list[dict[str, Any]]) -> 
 
 def rows(count: int = 160, seed: int = 0) -> list[dict[str, Any]]:
     """``count`` different questions of each kind."""
-    rng, result = random.Random(seed), {}
+    rng = random.Random(seed)
+    result: dict[str, dict[str, Any]] = {}
     while len(result) < 3 * count:
         thing, one, other = rng.choice(_THINGS), *rng.sample(range(1, 60), 2)
         numbers = [rng.randint(11, 99) for _ in range(3)]
