@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -63,53 +64,49 @@ def test_the_shell_completes_commands() -> None:
     assert "--install-completion" in module("--help").stdout
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("tasks: [{kind: fairness, path: no/such.jsonl}]", "no/such.jsonl: no such file"),
-        ("tasks: [{kind: function, path: no/such.csv, rewards: [r.py:f]}]", "no/such.csv: no such file"),
-        ("tasks: [{kind: fairness}]\nmodel: {name: ./nowhere}", "model.name: ./nowhere: no such folder"),
-    ],
+BAR = """
+import json, sys
+sys.modules.update(dict.fromkeys(["torch", "transformers", "numpy", "wandb"]))
+from levelhead.cli.main import main
+for arguments in json.load(sys.stdin):
+    sys.argv[1:] = arguments
+    print("\\0", file=sys.stderr)
+    try:
+        main()
+    except SystemExit as leaves:
+        print(leaves.code)
+"""
+"""Runs commands in one process in which nothing heavy can be imported; each one's messages begin with a zero byte."""
+EARLY = (
+    (["train", "fairness.yaml"], "no/such.jsonl: no such file"),
+    (["check", "fairness.yaml"], "no/such.jsonl: no such file"),
+    (["train", "function.yaml"], "no/such.csv: no such file"),
+    (["check", "function.yaml"], "no/such.csv: no such file"),
+    (["train", "model.yaml"], "model.name: ./nowhere: no such folder"),
+    (["check", "model.yaml"], "model.name: ./nowhere: no such folder"),
+    (["train", "r.yaml", "--out", "used"], "used: already holds a run"),
+    (["train", "r.yaml", "--out", "r.yaml"], "r.yaml: is a file"),
+    (["train", "r.yaml", "--set", "log.wandb=mine"], "wandb is not installed"),
+    (["eval", "r.yaml", "--checkpoint", "used"], "used: no model here"),
 )
-@pytest.mark.parametrize("command", ["train", "check"])
-def test_a_missing_file_is_told_before_torch_is_imported(command: str, change: str, said: str, tmp_path: Path) -> None:
-    model = "" if "model:" in change else "model: {preset: tiny}\n"
-    (tmp_path / "r.yaml").write_text(f"name: x\n{model}{change}\ngrpo: {{steps: 1}}\n", encoding="utf-8")
-    bar = "import sys; sys.modules.update(dict.fromkeys(['torch', 'transformers', 'numpy']))"
-    code = f"{bar}; from levelhead.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, command, "r.yaml"], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) <= 2
+RECIPES = {
+    "fairness": "model: {preset: tiny}\ntasks: [{kind: fairness, path: no/such.jsonl}]",
+    "function": "model: {preset: tiny}\ntasks: [{kind: function, path: no/such.csv, rewards: [r.py:f]}]",
+    "model": "model: {name: ./nowhere}\ntasks: [{kind: fairness}]",
+    "r": "model: {preset: tiny}\ntasks: [{kind: fairness}]",
+}
 
 
-BAR = "import sys; sys.modules.update(dict.fromkeys(['torch', 'transformers', 'numpy']))"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["train", "r.yaml", "--out", "used"], "used: already holds a run"),
-        (["train", "r.yaml", "--out", "r.yaml"], "r.yaml: is a file"),
-        (["train", "r.yaml", "--set", "log.wandb=mine"], "wandb is not installed"),
-        (["eval", "r.yaml", "--checkpoint", "used"], "used: no model here"),
-    ],
-)
-def test_a_folder_that_cannot_be_used_is_told_before_torch_is_imported(
-    arguments: list[str], said: str, tmp_path: Path
-) -> None:
-    (tmp_path / "r.yaml").write_text(
-        "name: x\nmodel: {preset: tiny}\ntasks: [{kind: fairness}]\ngrpo: {steps: 1}\n", encoding="utf-8"
-    )
+def test_what_cannot_be_used_is_one_line_before_torch_is_imported(tmp_path: Path) -> None:
+    for name, text in RECIPES.items():
+        (tmp_path / f"{name}.yaml").write_text(f"name: x\n{text}\ngrpo: {{steps: 1}}\n", encoding="utf-8")
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "metrics.jsonl").touch()
-    code = f"{BAR}; sys.modules['wandb'] = None; from levelhead.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    asked = json.dumps([arguments for arguments, _ in EARLY])
+    command = [sys.executable, "-c", BAR]
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout.split() == ["2"] * len(EARLY), done.stderr
+    for (arguments, says), message in zip(EARLY, done.stderr.split("\0\n")[1:], strict=True):
+        assert says in message, arguments
+        assert len(message.splitlines()) == 1, message
     assert not list(tmp_path.glob("runs"))

@@ -1,7 +1,7 @@
 """How providers write the same call and the same reply: three dialects over one client.
 
 A dialect is the shape of two JSON documents and a header.  Waiting, retrying, budgets, caches, caps on size and the
-handling of keys are the client's and the same for all (``docs/judges.md`` says why no library of providers is used).
+handling of keys are the client's and the same for all (``docs/experiments/judges.md`` says why no library is used).
 """
 
 from __future__ import annotations
