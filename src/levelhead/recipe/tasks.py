@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from levelhead import extensions
-from levelhead.recipe.environments import Browser, BrowserGym, OpenEnv
+from levelhead.recipe.environments import Browser, BrowserGym, OpenEnv, Verifiers
 from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.recipe.tools import ToolUse
 from levelhead.recipe.workflow import (
@@ -134,7 +134,8 @@ class OwnPrompts(JudgedSection):
     spell one hold the token, and rewards see it.  Others are spelt in characters and hidden from rewards."""
     oracle: str | None = None
     """Column with a perfect answer, for SFT and for judges to compare with: a text, a number, true or false, a list of
-    one assistant message, or a list of right answers, of which the first one is shown."""
+    one assistant message (with ``tools`` that are executed, behind those that call them), or a list of right answers,
+    of which the first one is shown."""
     overlong: Literal["error", "drop", "truncate_left"] = "error"
     """A row whose prompt (or demonstration) is longer than the model's context has room for: ``error`` refuses the run,
     ``drop`` leaves the row out, ``truncate_left`` drops the oldest turns, then the beginning of the longest text."""
@@ -269,6 +270,7 @@ TaskRecipe = Annotated[
     | Browser
     | OpenEnv
     | BrowserGym
+    | Verifiers
     | Workflow
     | CustomTask,
     Field(discriminator="kind"),

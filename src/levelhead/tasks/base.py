@@ -88,6 +88,10 @@ class Baseline:
     play: Callable[[Sequence[Prompt]], Awaitable[Sequence[float]]]
 
 
+Shown = tuple[list[Message], str | Message]
+"""What a turn of a demonstration sees, and its answer: a text, or an assistant's message that calls tools."""
+
+
 class Task(ABC):
     """Something to learn: its prompts, perfect answers, and episodes that are scored.
 
@@ -160,7 +164,7 @@ class Task(ABC):
         """Whether perfect answers depend on what the environment shows, so that the task acts to demonstrate them."""
         return type(self).demonstrate is not Task.demonstrate
 
-    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:  # noqa: ARG002
+    async def demonstrate(self, prompt: Prompt) -> Sequence[Shown]:  # noqa: ARG002
         """Return the (messages, answer) pair of every turn of a perfect episode; empty where it did not succeed."""
         return []
 
