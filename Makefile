@@ -2,12 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint docs site bench fuzz clean
+.PHONY: demo test suite lint docs site bench fuzz clean
 
 demo: .venv/.train
 	$(BIN)/levelhead demo
 
-test: .venv/.dev lint
+test: lint suite
+
+suite: .venv/.dev
 	bash tests/system_packages.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
@@ -41,11 +43,10 @@ site:
 	build/site-tools/bin/python -m pip install --quiet --disable-pip-version-check '.[docs]'
 	build/site-tools/bin/zensical build --clean --strict
 
-# For a night: what reads files of unknown origin, on a hundred thousand hostile ones; as many forged verdicts; all pairs
-# of settings.
+# For a night: what reads files of unknown origin, on a hundred thousand hostile ones; and the tests that are shorter by day
+# or left out: as many forged verdicts, all pairs of settings, the tutorial's figures.
 fuzz: .venv/.dev
-	LEVELHEAD_FORGERIES=100000 LEVELHEAD_PAIR_RUNS=100000 $(BIN)/python -m pytest tests/tasks/judges/test_forged.py \
-	    tests/recipe/test_pairs.py
+	LEVELHEAD_NIGHT=1 $(BIN)/python -m pytest -m night
 	$(BIN)/python bench/fuzz.py --count 100000 --seed "$$(date +%j)"
 
 # LEVELHEAD_BENCH_TRL names the Python of an environment that holds trl and peft; without it ours is measured alone.

@@ -1,10 +1,9 @@
-"""Write the tables of docs/preflight.md: each known bug, the checks that catch it, and what they say; and each check,
-with what turns it red.
+"""Print each known bug, the checks that catch it, and what they say; or write the tables of checks into the pages.
 
 These are the bugs that a check of the preflight was made for; ``bench/fault_matrix.py`` tries them all on everything.
 
-python bench/fault_table.py            print the table
-python bench/fault_table.py --write    put it into docs/preflight.md
+python bench/fault_table.py            print the table of bugs
+python bench/fault_table.py --write    write the checks, what a pass proves and what turns each red into docs
 """
 
 from __future__ import annotations
@@ -18,12 +17,14 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from faults.known import FAULTS, Fault, inject  # noqa: E402
 from levelhead.preflight import preflight  # noqa: E402
-from preflight.mutations.table import as_markdown  # noqa: E402
+from preflight.mutations.table import as_markdown, checks_as_markdown  # noqa: E402
 from preflight_setup import CAUGHT_BY, setup_of  # noqa: E402
 
-PAGE = ROOT / "docs" / "preflight.md"
-START, END = "<!-- fault table -->", "<!-- end of fault table -->"
-MUTATIONS_START, MUTATIONS_END = "<!-- mutation table -->", "<!-- end of mutation table -->"
+PAGES = {
+    "preflight.md": ("table of checks", checks_as_markdown),
+    "experiments/preflight.md": ("mutation table", as_markdown),
+}
+"""The pages that hold a table between two comments: the comment's words, and what makes the table."""
 FAMILIES = ("tokens", "stops", "agreement", "loss", "sampling", "signs", "rewards")
 
 
@@ -51,22 +52,23 @@ def table() -> tuple[str, int]:
     return "\n".join(lines), sum("**not caught**" in line for line in lines) + len(clean)
 
 
+def write() -> None:
+    """Write the tables of checks into their pages."""
+    for name, (words, make) in PAGES.items():
+        page = ROOT / "docs" / name
+        before, start, rest = page.read_text(encoding="utf-8").partition(f"<!-- {words} -->\n")
+        _, end, after = rest.partition(f"\n<!-- end of {words} -->")
+        page.write_text(f"{before}{start}{make()}{end}{after}", encoding="utf-8")
+
+
 def main() -> None:
-    """Make the table."""
+    """Make the table, or write those of the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put it into docs/preflight.md")
-    arguments = parser.parse_args()
+    parser.add_argument("--write", action="store_true", help="write the tables of checks into docs")
+    if parser.parse_args().write:
+        return write()
     text, missed = table()
-    if arguments.write:
-        page = PAGE.read_text(encoding="utf-8")
-        before, _, rest = page.partition(START)
-        _, _, after = rest.partition(END)
-        page = f"{before}{START}\n{text}\n{END}{after}"
-        before, _, rest = page.partition(MUTATIONS_START)
-        _, _, after = rest.partition(MUTATIONS_END)
-        PAGE.write_text(f"{before}{MUTATIONS_START}\n{as_markdown()}\n{MUTATIONS_END}{after}", encoding="utf-8")
-    else:
-        print(text)
+    print(text)
     sys.exit(1 if missed else 0)
 
 

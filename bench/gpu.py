@@ -42,6 +42,9 @@ PACKAGES = ("levelhead", "torch", "transformers", "accelerate", "peft", "trl", "
 EXPECTED = {"agree": 20.0, "tests": 40.0, "plan": 20.0, "ours": 60.0, "trl": 100.0, "sums": 60.0}
 """Seconds that a measurement is taken to need before one of its kind has been made, on a GPU."""
 
+TESTS = ("tests/policy/backends/flex", "tests/training/sharding/test_gpu.py")
+"""Where tests marked ``gpu`` are."""
+
 
 class Record:
     """Where rows go, and what the time allows.
@@ -191,8 +194,9 @@ def gpu_tests(limit: float) -> dict[str, Any]:
     """The repository's tests marked ``gpu``."""
     # Without the repository's own options: a bare machine lacks their plugins.
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-o", "addopts=--import-mode=importlib"]
-    command += ["tests/policy/backends/flex", "tests/training/sharding/test_gpu.py"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=max(limit, 1.0), check=False, cwd=HERE.parent)
+    run = subprocess.run(
+        [*command, *TESTS], capture_output=True, text=True, timeout=max(limit, 1.0), check=False, cwd=HERE.parent
+    )
     lines = [text for text in run.stdout.splitlines() if text.strip()]
     failed = [text[:300] for text in lines if text.startswith(("FAILED", "ERROR"))]
     return {"passes": run.returncode in (0, 5), "summary": (lines or ["no output"])[-1], "failed": failed}

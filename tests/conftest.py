@@ -1,4 +1,4 @@
-"""A browser for the tests that need one, a check of every run's metric names, and the same generated cases in each run.
+"""A browser for the tests that need one, a check of every run's metric names, the same generated cases, no network.
 
 A test that starts a browser is marked ``browser``: without a Chromium that starts it is skipped, unless
 LEVELHEAD_REQUIRE_BROWSER=1 makes that a failure.  No other test can start one.
@@ -25,6 +25,9 @@ from levelhead.training.rundir import RunDir
 if TYPE_CHECKING:
     from levelhead.contrib.browser.task import BrowserTask
 
+
+# No test asks the hub: where no network is, each question would wait for several attempts.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 # The same cases in every run of the suite; HYPOTHESIS_PROFILE=default looks for new ones.
 with suppress(ModuleNotFoundError):  # a bare machine with a GPU runs the tests marked gpu without it

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 
 COPYLEFT = re.compile(r"\b(A?GPL|LGPL|GNU|SSPL|BUSL|EUPL|proprietary)\b", re.IGNORECASE)
-EXTRAS = ("train", "browser", "judge", "engine", "math", "data")
+EXTRAS = ("train", "browser", "judge", "engine", "math", "data", "mcp")
 
 
 def closure(name: str, extras: tuple[str, ...] = (), seen: set[str] | None = None) -> set[str]:

@@ -51,7 +51,7 @@ PLAIN_CHAT = ChatOptions()
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One problem to answer.
+    """One problem that the policy answers.
 
     Attributes:
         id: Unique within its task and stable across runs; the seed of a rollout is derived from it.
@@ -366,5 +366,5 @@ class Guard(Observer, Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         ...

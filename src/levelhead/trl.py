@@ -141,7 +141,7 @@ class GRPOTrainer:
 
     @property
     def processing_class(self) -> Any:
-        """Its tokenizer."""
+        """The tokenizer of the policy."""
         return self.result.tokenizer if self.result is not None else self._tokenizer
 
     @property

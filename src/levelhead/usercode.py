@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def load_object(entry: str, key: str, what: str, kind: Callable[[Any], bool]) -> Any:
-    """Return what ``file.py:name`` names.
+    """Import the object that ``file.py:name`` names.
 
     Args:
         entry: ``file.py:name``; the file is seen from the current folder.

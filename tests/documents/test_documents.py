@@ -36,6 +36,12 @@ def test_a_bomb_of_aliases_does_not_go_off(pattern: str) -> None:
         load_yaml("\n".join(["a: &a {k: v}", *lines]))
 
 
+def test_a_document_too_large_is_refused_before_all_of_it_is_read() -> None:
+    """What follows the last value that may be read is no YAML, and nobody gets there."""
+    with pytest.raises(DocumentError, match="more than 20000 values"):
+        load_yaml("- {a: 1}\n" * 10_000 + "- [")
+
+
 def test_yaml_that_a_recipe_needs_is_read() -> None:
     text = "rate: 1e-6\nbase: &b {x: 1}\nmore: {<<: *b, y: .inf}\non: true\n"
     assert load_yaml(text) == {"rate": 1e-6, "base": {"x": 1}, "more": {"x": 1, "y": float("inf")}, True: True}

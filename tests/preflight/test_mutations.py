@@ -10,8 +10,17 @@ import pytest
 from levelhead.preflight.check import Status
 from levelhead.preflight.explain import CATALOGUE
 from preflight.mutations.base import Mutation
-from preflight.mutations.table import ELSEWHERE, MUTATIONS, PROVED_ELSEWHERE, WITHOUT, as_markdown, is_elsewhere
+from preflight.mutations.table import (
+    ELSEWHERE,
+    MUTATIONS,
+    PROVED_ELSEWHERE,
+    WITHOUT,
+    as_markdown,
+    checks_as_markdown,
+    is_elsewhere,
+)
 
+DOCS = Path(__file__).parents[2] / "docs"
 RANK: dict[Status, int] = {"pass": 0, "warn": 1, "fail": 2}
 
 
@@ -43,7 +52,13 @@ def test_mutations_differ() -> None:
     assert len({mutation.id for mutation in MUTATIONS}) == len(MUTATIONS)
 
 
+def test_documentation_lists_every_check_with_what_it_proves() -> None:
+    page = (DOCS / "preflight.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("<!-- table of checks -->\n")
+    assert rest.partition("\n<!-- end of table of checks -->")[0] == checks_as_markdown()
+
+
 def test_documentation_lists_the_mutations() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "preflight.md").read_text(encoding="utf-8")
+    page = (DOCS / "experiments" / "preflight.md").read_text(encoding="utf-8")
     _, _, rest = page.partition("<!-- mutation table -->\n")
     assert rest.partition("\n<!-- end of mutation table -->")[0] == as_markdown()

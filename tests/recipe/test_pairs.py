@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from levelhead.objective.losses import LOSSES
 from levelhead.objective.shaping import SHAPERS
 from levelhead.objective.task_weights import TASK_WEIGHTS
 from levelhead.recipe import Recipe, validate
+from night import cases
 from small_run import put, recipe
 
 SMALL = {
@@ -162,10 +162,11 @@ def rows(base: dict[str, Any], wanted: set[tuple[Place, Place]]) -> Iterator[lis
         yield best
 
 
-ROWS = int(os.environ.get("LEVELHEAD_PAIR_RUNS", "25"))
-"""Runs of one step in every suite; the first ones hold the most pairs.  ``make fuzz`` makes all of them."""
+ROWS = cases(25, 100_000)
+"""Runs of one step; the first ones hold the most pairs.  By night all of them are made."""
 
 
+@pytest.mark.night
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_every_pair_of_settings_trains_for_a_step_or_is_refused_before(

@@ -13,6 +13,7 @@ from levelhead import train
 from levelhead.report import notes, page, write
 from levelhead.report.page import render
 from levelhead.report.reading import read_run
+from levelhead.report.scores import verdict_of
 from synthetic_run import write_run
 
 
@@ -50,6 +51,12 @@ def test_an_odd_file_is_no_crash(tmp_path: Path, name: str, text: str, said: str
     shown = write(run).read_text(encoding="utf-8")
     assert said in shown
     assert "could not be drawn" not in shown
+
+
+def test_a_score_of_hundreds_of_digits_costs_its_task_the_verdict_and_not_the_headline() -> None:
+    stages = {"start": {"score": 10**400, "se": 0.1, "n": 64}, "grpo": {"score": 0.5, "se": 0.1, "n": 64}}
+    judged = verdict_of({"tasks": {"t": {**stages, "verdict": {"text": "better", "improved": False}}}}, "t")
+    assert judged is None or judged.outcome == "not improved"
 
 
 def test_a_pipe_in_the_folder_is_not_waited_for(tmp_path: Path) -> None:

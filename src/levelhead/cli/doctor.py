@@ -109,17 +109,17 @@ def _asked(report: Report, language: Language) -> list[str]:
         words = question.text.get(language) + (f" ({choices})" if choices else "")
         while True:
             try:
-                given = typer.prompt(words, default="", show_default=False, err=True).strip()
+                reply = typer.prompt(words, default="", show_default=False, err=True).strip()
             except (typer.Abort, EOFError):
                 return answers
-            if not given:
+            if not reply:
                 break
             try:
-                read_answers([f"{question.key}={given}"])
+                read_answers([f"{question.key}={reply}"])
             except InputError as error:
                 say(str(error), error=True)
                 continue
-            answers.append(f"{question.key}={given}")
+            answers.append(f"{question.key}={reply}")
             break
     return answers
 

@@ -32,14 +32,14 @@ def show_events(path: Path, language: Language = "en") -> None:
     events, report = read_events(path), _report(path.parent)
     leading = [(f.severity, finding_line(f, report, language)) for f in report.diagnosis.leading] if report else []
     standing = {finding.code for finding in report.diagnosis.findings if finding.severity != "info"} if report else None
-    told, passed = gather(events, standing)
-    if not (leading or told or passed):
+    notices, passed = gather(events, standing)
+    if not (leading or notices or passed):
         return
     console = SafeConsole(stderr=True)
     console.print(Text("\n" + said(f"What was seen in this run ({path}):", language)), soft_wrap=True)
     for severity, line in leading:
         console.print(Text(f"  {line}", style=_COLOURS[severity]), soft_wrap=True)
-    for one in told:
+    for one in notices:
         head, *rest = one.lines(language, _remedy(one.code, report))
         console.print(Text(f"  {head}", style=_COLOURS[one.severity]), soft_wrap=True)
         for line in rest:

@@ -33,26 +33,26 @@ def export(
         raise InputError(f"--dtype {dtype}: give one of {', '.join(get_args(write.Dtype))}")
     if private and push is None:
         raise InputError("--private is for --push NAME")
-    made = write.export(run, out or run / "export", merge=merge, checkpoint=checkpoint, dtype=kind)
-    url = write.push(made.folder, push, private=private) if push is not None else ""
+    result = write.export(run, out or run / "export", merge=merge, checkpoint=checkpoint, dtype=kind)
+    url = write.push(result.folder, push, private=private) if push is not None else ""
     facts: dict[str, Any] = {
-        "folder": str(made.folder),
-        "checkpoint": made.checkpoint,
-        "origin": made.origin,
-        "merged": made.merged,
-        "adapter": made.adapter,
-        "precision": made.precision,
+        "folder": str(result.folder),
+        "checkpoint": result.checkpoint,
+        "origin": result.origin,
+        "merged": result.merged,
+        "adapter": result.adapter,
+        "precision": result.precision,
         "url": url,
     }
     if as_json:
         say_json(facts)
         return
-    what = "adapter" if made.adapter else "weights, the adapter merged" if made.merged else "weights"
-    source = f"{made.checkpoint} ({made.origin})"
-    say(f"{made.folder}: {what} of {source}, tokenizer, chat template, generation config, model card")
-    if made.adapter:
+    what = "adapter" if result.adapter else "weights, the adapter merged" if result.merged else "weights"
+    source = f"{result.checkpoint} ({result.origin})"
+    say(f"{result.folder}: {what} of {source}, tokenizer, chat template, generation config, model card")
+    if result.adapter:
         say("an adapter alone: --merge writes weights that need no base")
-    if made.precision:
-        say(made.precision)
+    if result.precision:
+        say(result.precision)
     if url:
         say(url)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from levelhead.errors import InputError
 from levelhead.terminal import say, say_json
+
+if TYPE_CHECKING:
+    from levelhead.scaffold.write import Plan
 
 MODEL = "base-tiny"
 """Offered where no model is named: it ships, and trains in minutes on a CPU."""
@@ -48,33 +51,41 @@ def init(
         reward = word or None
     stem = name or re.sub(r"^[.]+|[^A-Za-z0-9._-]+", "-", Path(data).stem)
     options = InitOptions(stem, model, data, reward, prompt, answer, to, gpu)
-    made = plan(options)
-    made.write()
-    recipe, *others = [str(path) for path in made.files]
+    project = plan(options)
+    project.write()
+    recipe, *others = [str(path) for path in project.files]
     if as_json:
         say_json(
             {
                 "recipe": recipe,
                 "files": [recipe, *others],
-                "rows": made.rows,
-                "prompt": made.prompt,
-                "answer": made.answer,
-                "reward": made.reward,
-                "context": made.model.context,
-                "chat_template": made.model.template,
-                "max_new_tokens": made.model.room,
-                "note": made.model.note,
-                "memory": made.memory,
+                "rows": project.rows,
+                "prompt": project.prompt,
+                "answer": project.answer,
+                "reward": project.reward,
+                "context": project.model.context,
+                "chat_template": project.model.template,
+                "max_new_tokens": project.model.room,
+                "note": project.model.note,
+                "memory": project.memory,
             }
         )
-        return
-    if made.model.note:
-        say(f"levelhead: {made.model.note}; max_new_tokens is a guess", error=True)
-    say(f"{made.rows:,} rows; prompt: {made.prompt}; right answer: {made.answer or 'none'}; reward: {made.reward}")
-    if made.model.longest_prompt:
-        say(f"longest prompt: {made.model.longest_prompt:,} of {made.model.context or '?'} tokens of context")
-    if made.memory:
-        say(f"memory: {made.memory}")
+    else:
+        _describe(project)
+
+
+def _describe(project: Plan) -> None:
+    recipe, *others = [str(path) for path in project.files]
+    if project.model.note:
+        say(f"levelhead: {project.model.note}; max_new_tokens is a guess", error=True)
+    say(
+        f"{project.rows:,} rows; prompt: {project.prompt}; right answer: {project.answer or 'none'}; "
+        f"reward: {project.reward}"
+    )
+    if project.model.longest_prompt:
+        say(f"longest prompt: {project.model.longest_prompt:,} of {project.model.context or '?'} tokens of context")
+    if project.memory:
+        say(f"memory: {project.memory}")
     say("wrote " + ", ".join([recipe, *others]))
     say(f"next: levelhead check {recipe}, then levelhead train {recipe}")
 

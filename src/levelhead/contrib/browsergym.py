@@ -36,7 +36,7 @@ class GymEnvironment(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Free the browser and all else that it holds."""
         ...
 
 
@@ -91,7 +91,7 @@ class BrowserGymTask(EnvironmentTask):
         self._idle.setdefault(name, []).append(environment)
 
     async def close(self) -> None:
-        """Close all idle environments."""
+        """Close all environments that play no episode."""
         idle, self._idle = self._idle, {}
         for environments in idle.values():
             for environment in environments:
@@ -152,7 +152,7 @@ class BrowserGymEpisode:
         return Step(done=True, score=self._score(taken, done), reward=self.reward - before)
 
     async def close(self) -> None:
-        """Give the environment back."""
+        """End the episode and give its environment back to the task."""
         self._over = True
         environment, self._environment = self._environment, None
         if environment is not None:
@@ -247,7 +247,7 @@ _SCROLL = 300
 
 
 def view_of(observation: Mapping[str, Any]) -> tuple[View, list[str]]:
-    """Read an observation.
+    """Turn BrowserGym's observation into a page.
 
     Returns:
         The page, and the ``browsergym_id`` of each numbered element, by its number less one.
@@ -300,22 +300,22 @@ class _Reader:
         if nodes:
             self._visit(str(nodes[0]["nodeId"]), 0, "")
 
-    def _visit(self, key: str, depth: int, said: str) -> None:
+    def _visit(self, key: str, depth: int, parent: str) -> None:
         node = self._nodes.get(key)
         if node is None:
             return
         role, name = _value(node, "role"), _value(node, "name")
         below = depth
         if not node.get("ignored") and role not in _UNSEEN:
-            line = self._line(node, role, name, said)
+            line = self._line(node, role, name, parent)
             if line is not None:
                 self.lines.append(Line(depth, (line,)))
                 below = depth + 1
-                said = line.name if isinstance(line, Element) else line
+                parent = line.name if isinstance(line, Element) else line
         for child in node.get("childIds", ()):
-            self._visit(str(child), below, said)
+            self._visit(str(child), below, parent)
 
-    def _line(self, node: Mapping[str, Any], role: str, name: str, said: str) -> str | Element | None:
+    def _line(self, node: Mapping[str, Any], role: str, name: str, parent: str) -> str | Element | None:
         bid = node.get("browsergym_id")
         about = self._about.get(str(bid), {})
         if about.get("visibility") == 0:
@@ -333,7 +333,7 @@ class _Reader:
             )
             return Element(len(self.ids), role, name, _value(node, "value"), states)
         if role == "StaticText":
-            return name if name.strip() and name.strip() not in said else None
+            return name if name.strip() and name.strip() not in parent else None
         return f"{role} {name}".strip() if name and role not in _CONTAINERS else None
 
     def _text_only(self, node: Mapping[str, Any]) -> str:

@@ -79,7 +79,7 @@ class ItemTask(SingleTurnTask, Generic[I]):
         return self.functions.minimum, 1.0
 
     def oracle(self, prompt: Prompt) -> list[str]:
-        """Return the perfect answer."""
+        """Return the one perfect answer to the item."""
         return [self.functions.perfect_answer(self.item(prompt))]
 
     def oracle_bytes(self, prompt: Prompt) -> int:

@@ -43,7 +43,7 @@ class Text:
     zh: str
 
     def get(self, language: Language = "en") -> str:
-        """The text in ``language``."""
+        """Return the text in a language."""
         return self.zh if language == "zh" else self.en
 
     @property
@@ -76,7 +76,7 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change to make.
+    """A change to make, with its keys for each trainer.
 
     Attributes:
         why: Why it helps.
@@ -135,7 +135,7 @@ def _at(data: Mapping[str, Any], key: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One finding.
+    """One finding, as its file describes it.
 
     Attributes:
         code: Stable name, that of its file.

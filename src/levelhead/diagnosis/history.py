@@ -21,7 +21,7 @@ Merge = Literal["mean", "max", "min", "last"]
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One canonical metric.
+    """One metric by its canonical name.
 
     Attributes:
         name: Canonical name.

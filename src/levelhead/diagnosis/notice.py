@@ -121,7 +121,7 @@ def gather(
             groups.setdefault((severity, code), []).append(event)
         elif code not in standing:
             passed[code] = _step(event)
-    told = [
+    notices = [
         Told(
             code,
             severity,
@@ -132,8 +132,8 @@ def gather(
         )
         for (severity, code), seen in groups.items()
     ]
-    told.sort(key=lambda one: (LOUD.index(one.severity), one.first))
-    return told, [f"{code} (step {step})" for code, step in passed.items()]
+    notices.sort(key=lambda one: (LOUD.index(one.severity), one.first))
+    return notices, [f"{code} (step {step})" for code, step in passed.items()]
 
 
 def message_of(event: Mapping[str, Any], language: Language = "en") -> str:

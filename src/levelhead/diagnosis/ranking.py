@@ -362,20 +362,20 @@ def _missing(view: View, outcomes: int, doubt: float) -> Evidence | None:
 
 def _costs(view: View) -> list[Evidence]:
     """What the run pays for its rise: cut answers, groups without contrast, entropy, or nothing left to learn."""
-    found = []
+    evidence = []
     cut, dead, entropy = view.series(metric.CLIPPED_RATIO), view.dead, view.entropy
     if len(cut) >= LEAST_ROWS:
         early, late = ends(cut)
         if late >= _CUT and late - early >= _CUT_GREW:
-            found.append(Evidence(-1.0, "costs-cut", {"early": early, "late": late}))
+            evidence.append(Evidence(-1.0, "costs-cut", {"early": early, "late": late}))
     if len(dead) >= LEAST_ROWS and (late := stats.mean(dead.values[-stats.edge(len(dead)) :])) >= _DEAD:
-        found.append(Evidence(-1.0, "costs-contrast", {"late": late}))
+        evidence.append(Evidence(-1.0, "costs-contrast", {"late": late}))
     if len(entropy) >= LEAST_ROWS:
         early, late = ends(entropy)
         if late < _ENTROPY_LEFT * early:
-            found.append(Evidence(-1.0, "costs-entropy", {"early": early, "late": late}))
+            evidence.append(Evidence(-1.0, "costs-entropy", {"early": early, "late": late}))
     reward, top = view.series(metric.REWARD, view.reward_trend.source), view.reward_trend.top
     at_top = bool(top) and sum(value >= _SOLVED * (top or 0.0) for value in reward.values) > _MOSTLY * len(reward)
-    if view.reward_trend.near_top >= _SOLVED and (found or at_top):
-        found.append(Evidence(-1.0, "solved", {"late": view.reward_trend.reward.late}))
-    return found
+    if view.reward_trend.near_top >= _SOLVED and (evidence or at_top):
+        evidence.append(Evidence(-1.0, "solved", {"late": view.reward_trend.reward.late}))
+    return evidence

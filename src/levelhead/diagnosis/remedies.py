@@ -18,7 +18,7 @@ Observed = Callable[[str], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One change to make.
+    """One change to make in the trainer's configuration.
 
     Attributes:
         settings: Keys of the trainer's configuration and their new values; ``x0.2`` where only the multiple is known.

@@ -268,7 +268,7 @@ class RewardTrend:
 
     @property
     def shape(self) -> Literal["rising", "falling", "flat", "unknown"]:
-        """In one word."""
+        """The trend in one word."""
         if not self.has_signal:
             return "unknown"
         if self.lost > max(self._SHAPE, self.learned):

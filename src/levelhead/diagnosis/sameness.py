@@ -156,13 +156,13 @@ def over_forms(parts: Sequence[tuple[int, Likeness]]) -> Likeness | None:
     if len(parts) < 2:
         return parts[0][1] if parts else None
     weights = [n for n, _ in parts]
-    told = [(n, part.information) for n, part in parts if part.information is not None]
+    measured = [(n, part.information) for n, part in parts if part.information is not None]
     return Likeness(
         max(parts, key=lambda part: part[0])[1].top,
         _weighted([part.top_share for _, part in parts], weights),
         _weighted([part.distinct for _, part in parts], weights),
         _weighted([part.entropy for _, part in parts], weights),
-        _weighted([information for _, information in told], [n for n, _ in told]) if told else None,
+        _weighted([information for _, information in measured], [n for n, _ in measured]) if measured else None,
     )
 
 
@@ -295,8 +295,8 @@ def _telling(readings: Mapping[str, Sequence[float]]) -> tuple[Mapping[str, Sequ
 
 def tells(informations: Sequence[float]) -> bool:
     """Whether answers tell anything of their prompts: 0.15 nats on average of four steps or more, beyond chance."""
-    told, n = stats.mean(informations), len(informations)
-    return n >= _TOLD_STEPS and told >= TOLD and told > _TOLD_ERRORS * stats.spread(informations) / math.sqrt(n)
+    mean, n = stats.mean(informations), len(informations)
+    return n >= _TOLD_STEPS and mean >= TOLD and mean > _TOLD_ERRORS * stats.spread(informations) / math.sqrt(n)
 
 
 def stands_still(rewards: Sequence[float]) -> bool:

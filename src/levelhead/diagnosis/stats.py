@@ -27,7 +27,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """Median; 0 of nothing."""
+    """Return the median; 0 for no values."""
     if not values:
         return 0.0
     ordered = sorted(values)
@@ -149,8 +149,8 @@ def slope(values: Sequence[float]) -> Slope:
     middle = (n - 1) / 2
     width = n * (n * n - 1) / 12
     rise = math.fsum((i - middle) * v for i, v in enumerate(values)) / width
-    left = math.fsum((v - centre - rise * (i - middle)) ** 2 for i, v in enumerate(values))
-    error = math.sqrt(left / (n - 2) / width)
+    residual = math.fsum((v - centre - rise * (i - middle)) ** 2 for i, v in enumerate(values))
+    error = math.sqrt(residual / (n - 2) / width)
     errors = rise / error if error > _LEAST else math.copysign(math.inf, rise) if rise else 0.0
     return Slope(centre - rise * middle, centre + rise * middle, errors)
 

@@ -69,7 +69,7 @@ class Trend:
 
 
 def trend(series: Series, scale: float | None = None, errors: Series | None = None) -> Trend:
-    """Judge one series.
+    """Return how a series moves over the run.
 
     The gain is compared with the noise from reading to reading (is it real) and with ``scale`` and the level (does
     it matter); a gain counts by the smaller of the two.

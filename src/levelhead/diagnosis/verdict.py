@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from levelhead.diagnosis import chinese
 from levelhead.diagnosis.findings import Language, Text, read_texts
 from levelhead.metrics import held_out
 
@@ -64,7 +65,7 @@ class Verdict:
         return self.outcome == "improved"
 
     def to_json(self) -> dict[str, Any]:
-        """Dict for ``summary.json``."""
+        """The verdict as a dict for ``summary.json``."""
         return {"improved": self.improved, "outcome": self.outcome, "text": self.text}
 
 
@@ -222,7 +223,7 @@ def said(text: str, stages: Mapping[str, Mapping[str, Any]], language: Language)
     """
     try:
         own, other = judge(stages), judge(stages, language)
-    except (AttributeError, KeyError, TypeError, ValueError):  # a summary that was damaged or made by hand
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):  # a damaged summary, or one made by hand
         return text
     return other.text if own is not None and other is not None and own.text == text else text
 
@@ -231,6 +232,8 @@ def short(answer: str, language: Language = "en") -> str:
     """Return an answer for a sentence: one line, quoted, at most 100 characters."""
     say = _Say(language)
     line = " / ".join(" ".join(line.split()) for line in answer.splitlines() if line.strip())
+    if " " in line:  # words for what a policy does, and no answer of one word
+        line = chinese.said(line, language)
     return (
         say("quoted", text=line if len(line) <= SHOWN else line[: SHOWN - 3].rstrip() + "...")
         if line

@@ -70,7 +70,7 @@ class Informed:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Findings it may raise."""
+        """Codes of the findings that it may raise."""
         return tuple(dict.fromkeys(code for detector in self._detectors for code in detector.codes))
 
     def examine(self, view: View) -> Iterable[Candidate]:

@@ -176,7 +176,7 @@ _MIN_ROWS_BETWEEN = 0.02
 
 def follow(
     path: str | Path,
-    given: str | None = None,
+    layout: str | None = None,
     keys: Mapping[str, str] | None = None,
     every: float = 2.0,
     idle: Callable[[], bool] = lambda: True,
@@ -187,7 +187,7 @@ def follow(
 
     Args:
         path: Log file, or a run folder with a ``metrics.jsonl``; it need not exist yet.
-        given: Format name; recognised by content unless given.
+        layout: Name of the format; recognised by content when ``None``.
         keys: The user's own ``canonical -> raw key`` pairs.
         every: Seconds between looks.
         idle: Called after each look; ``False`` ends the following.
@@ -195,7 +195,7 @@ def follow(
     Raises:
         InputError: If the path is a folder without a log that can be followed, or no regular file.
     """
-    tail = _Tail(Path(path), given, keys)
+    tail = _Tail(Path(path), layout, keys)
     last: tuple[object, ...] | None = None
     while True:
         diagnosis = tail.look()
@@ -218,8 +218,8 @@ def _state(diagnosis: Diagnosis) -> tuple[object, ...]:
 class _Tail:
     """The part of a file that has been read, and the history it gave."""
 
-    def __init__(self, path: Path, given: str | None, keys: Mapping[str, str] | None) -> None:
-        self._path, self._given, self._keys = path, given, keys
+    def __init__(self, path: Path, layout: str | None, keys: Mapping[str, str] | None) -> None:
+        self._path, self._layout, self._keys = path, layout, keys
         self._begin()
 
     def _begin(self) -> None:
@@ -255,7 +255,7 @@ class _Tail:
         if self._whole is not None or (self._offset == 0 and self._is_document(file)):
             if stamp == self._seen:
                 return None
-            self._whole = read_files([file], self._given, self._keys)
+            self._whole = read_files([file], self._layout, self._keys)
             self._seen, self._offset = stamp, state.st_size
             return diagnose(self._whole.history) if self._whole.history.rows else None
         self._seen = stamp
@@ -279,7 +279,7 @@ class _Tail:
     def _is_document(self, file: Path) -> bool:
         """Whether the file is one JSON document, which is rewritten as a whole and not appended to."""
         with file.open("rb") as stream:
-            return (self._given or recognise(stream.read(HEAD))) in _DOCUMENTS
+            return (self._layout or recognise(stream.read(HEAD))) in _DOCUMENTS
 
     def _read_on(self, file: Path) -> None:
         try:
@@ -288,7 +288,7 @@ class _Tail:
                 while chunk := stream.read(CHUNK):
                     self._offset += len(chunk)
                     if self._reader is None:
-                        self._reader = open_reader(file, chunk[:HEAD], self._given, self._keys)
+                        self._reader = open_reader(file, chunk[:HEAD], self._layout, self._keys)
                     for row in self._reader.feed(chunk):
                         self._collector.add(row)
         except OSError as error:

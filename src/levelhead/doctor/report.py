@@ -94,7 +94,7 @@ class Report:
 
     @property
     def history(self) -> History:
-        """The readings."""
+        """The readings of the log."""
         return self.log.history
 
     def worst(self) -> str:
@@ -202,7 +202,7 @@ def number(value: float | None) -> float | int | str | None:
 
 def examine(
     path: str | Path,
-    given: str | None = None,
+    layout: str | None = None,
     keys: Mapping[str, str] | None = None,
     capacity: int = DEFAULT_CAPACITY,
     beside: Beside | None = None,
@@ -211,7 +211,7 @@ def examine(
 
     Args:
         path: File or folder.
-        given: Format name; recognised by content unless given.
+        layout: Name of the format; recognised by content when ``None``.
         keys: The user's own ``canonical -> raw key`` pairs.
         capacity: Readings kept per signal before neighbours are merged.
         beside: What is known beside the log.
@@ -219,7 +219,7 @@ def examine(
     Raises:
         InputError: If it cannot be read or holds no metrics.
     """
-    log = read(path, given, keys, capacity)
+    log = read(path, layout, keys, capacity)
     facts = beside or Beside()
     if log.runs:
         return _worst_run(log, facts, str(path))

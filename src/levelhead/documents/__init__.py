@@ -131,7 +131,7 @@ def _strict(value: Any) -> Any:
 
 
 def load_json(text: str) -> Any:
-    """Return a JSON document.
+    """Parse a JSON document of limited depth.
 
     Raises:
         DocumentError: It is none, or nested too deeply.

@@ -48,6 +48,15 @@ def load_yaml(text: str) -> Any:
 class _Loader(yaml.SafeLoader):
     """YAML 1.1 reads ``1e-6`` as text and a key given twice in silence; this loader does neither."""
 
+    nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Read one node; what is too large is refused before all of it is read."""
+        self.nodes += 1
+        if self.nodes > MOST_NODES:
+            raise _too_many(self.get_mark())
+        return super().compose_node(parent, index)
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Build one value; whatever its tag's constructor stumbles over is an error of the document."""
         try:
@@ -83,6 +92,10 @@ _Loader.add_constructor("!exponent", _float)
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
+def _too_many(mark: yaml.Mark) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=f"more than {MOST_NODES} values, aliases counted", problem_mark=mark)
+
+
 def _bounded(root: yaml.Node) -> None:
     """Refuse a document that holds itself, or that aliases blow up; each node is looked at once."""
     sizes: dict[int, int] = {}
@@ -101,9 +114,7 @@ def _bounded(root: yaml.Node) -> None:
             inner = [part for pair in node.value for part in pair]
         sizes[id(node)] = total = 1 + sum(map(size, inner))
         if total > MOST_NODES:
-            raise yaml.MarkedYAMLError(
-                problem=f"more than {MOST_NODES} values, aliases counted", problem_mark=node.start_mark
-            )
+            raise _too_many(node.start_mark)
         return total
 
     size(root)

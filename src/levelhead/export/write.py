@@ -31,7 +31,7 @@ HIDDEN = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What was written.
+    """What an export wrote, and what it was made from.
 
     Attributes:
         folder: Where it is.

@@ -363,7 +363,7 @@ class LiveGuard:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._health.load_state_dict(state["pulse"])
         self._overrides = CoefficientOverrides(**state["knobs"])
         self._good = RecentStatistics.from_json(state["good"])

@@ -128,7 +128,7 @@ class Level:
         return columns | {"best": self.best, "lowest": self.lowest, "noise": self.noise}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self.recent = [float(value) for value in state["recent"]]
         self._past = [float(value) for value in state["past"]]
         self.best = None if state["best"] is None else float(state["best"])
@@ -229,7 +229,7 @@ class HealthTracker:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self.reward.load_state_dict(state["reward"])
         self.validity.load_state_dict(state["validity"])
         self._columns = {name: [float(v) for v in state["columns"][name]] for name in self._columns}
@@ -337,7 +337,7 @@ class Reading:
         return {"tasks": self._tasks, "best": self._best, "constant": self.constant}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._tasks = {task: [dict(row) for row in rows] for task, rows in state["tasks"].items()}
         self._best = dict(state["best"])
         self.constant = int(state["constant"])

@@ -80,7 +80,7 @@ class Invariants:
         return {"moved": self._moved, "cosines": self._cosines}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._moved = float(state["moved"])
         self._cosines = {name: [float(v) for v in state["cosines"][name]] for name in AGREEMENTS}
 

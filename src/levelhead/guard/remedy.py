@@ -119,7 +119,7 @@ class RecentStatistics:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RecentStatistics:
-        """Return what :meth:`to_json` wrote."""
+        """Restore the record that :meth:`to_json` returned."""
         return cls(int(record["step"]), record["reward"], record["entropy"], record["kl"])
 
 

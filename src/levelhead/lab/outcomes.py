@@ -31,7 +31,7 @@ class Outcomes:
 
     @property
     def mean(self) -> float:
-        """Expected reward."""
+        """The expected reward of one rollout."""
         return math.fsum(v * p for v, p in zip(self.values, self.probabilities, strict=True))
 
     @property

@@ -76,7 +76,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One group size.
+    """What is expected at one group size.
 
     Attributes:
         k: Rollouts in a group.

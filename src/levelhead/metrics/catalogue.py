@@ -40,7 +40,7 @@ def find(name: str) -> Metric | None:
 
 
 def page() -> str:
-    """Return docs/metrics.md."""
+    """Return the text of docs/metrics.md."""
     return "\n".join([_HEAD, *(line for section in SECTIONS for line in _section(section))])
 
 

@@ -21,7 +21,7 @@ from levelhead.section import Section
 
 @dataclass(frozen=True, slots=True)
 class ControllerState:
-    """Where a controller stands.
+    """State of a controller between two updates.
 
     Attributes:
         coef: Coefficient of the term in the coming update.

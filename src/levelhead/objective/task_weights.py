@@ -34,7 +34,7 @@ class TaskFacts:
 
 @dataclass(frozen=True, slots=True)
 class WeightsState:
-    """Where a rule stands.
+    """State of a rule of task weights between two batches.
 
     Attributes:
         weights: Of each task's objective in the coming update, relative to the others; above 0.

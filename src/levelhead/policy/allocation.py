@@ -23,7 +23,7 @@ from levelhead.policy.head import Blocks
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Shape of a micro-batch.
+    """Numbers of rows and tokens in a micro-batch.
 
     Attributes:
         rows: Sequences, or prefix trees.
@@ -111,7 +111,6 @@ class _Trees:
         self._cached: list[Tensor] = []
 
     def attend(self, _layer: int, query: Tensor, key: Tensor, value: Tensor, _scale: float) -> Tensor:
-        """See :class:`levelhead.policy.backends.trees.TreeAttention`."""
         if torch.is_autocast_enabled(query.device.type):
             dtype = torch.get_autocast_dtype(query.device.type)
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)

@@ -149,7 +149,7 @@ class ShardedPolicy(Policy):
 
     @property
     def samples_from(self) -> Policy:
-        """See :attr:`Policy.samples_from`."""
+        """As :attr:`Policy.samples_from`: the gathered copy."""
         return self.sampler or self
 
     @torch.no_grad()
@@ -160,7 +160,7 @@ class ShardedPolicy(Policy):
             self._second.config._attn_implementation = self.base.config._attn_implementation
 
     def score(self, batch: MicroBatch, temperature: float = 1.0) -> TokenStats:
-        """See :meth:`Policy.score`; a collective.
+        """As :meth:`Policy.score`, but a collective: every process calls it.
 
         Where a log-probability is not finite on one process, all processes get NaN: whoever turns back then does so
         everywhere, and nobody waits for a pass that does not come.
@@ -172,7 +172,7 @@ class ShardedPolicy(Policy):
 
     @torch.no_grad()
     def reference_logp(self, batch: MicroBatch, temperature: float = 1.0) -> Tensor:
-        """See :meth:`Policy.reference_logp`; a collective."""
+        """As :meth:`Policy.reference_logp`, but a collective: every process calls it."""
         root = self._reference if isinstance(self._reference, nn.Module) else self.base
         result: list[Tensor] = []
 
@@ -195,7 +195,7 @@ class ShardedPolicy(Policy):
 
     @torch.no_grad()
     def sync_sampler(self) -> None:
-        """See :meth:`Policy.sync_sampler`; a collective."""
+        """As :meth:`Policy.sync_sampler`, but a collective: every process calls it."""
         now = self._changes()
         stale = torch.tensor(int(now != self._synced))
         dist.all_reduce(stale, dist.ReduceOp.MAX)

@@ -111,8 +111,8 @@ def shifted(accounts: Sequence[Account], temperature: float, allowed: Tolerance)
         for account in accounts:
             logp = account.plain.logp(temperature)
             count = min(len(logp), len(account.logp))
-            said, own = account.logp[:count], logp[:count]
-            gaps.append((said[1:] - own[:-1]).abs() if move > 0 else (said[:-1] - own[1:]).abs())
+            theirs, own = account.logp[:count], logp[:count]
+            gaps.append((theirs[1:] - own[:-1]).abs() if move > 0 else (theirs[:-1] - own[1:]).abs())
         if any(map(len, gaps)) and gap_of([gap for gap in gaps if len(gap)]).within(allowed):
             return True
     return False

@@ -100,7 +100,7 @@ _RANK: Mapping[Status, int] = {"pass": 0, "warn": 1, "fail": 2}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one check found.
+    """One result of a check.
 
     Attributes:
         name: ``family/what``, with the task or stage behind it, as ``rewards/order/math``.
@@ -160,12 +160,12 @@ class Report:
 
     @property
     def status(self) -> Status:
-        """The worst of all."""
+        """The worst status of all outcomes."""
         return max((check.status for check in self.checks), key=_RANK.__getitem__, default="pass")
 
     @property
     def failures(self) -> list[Outcome]:
-        """The outcomes that failed."""
+        """The outcomes whose status is ``fail``."""
         return [check for check in self.checks if check.status == "fail"]
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -272,7 +272,7 @@ class Check(abc.ABC):
     def outcome(
         self, status: Status, message: Message, of: str, evidence: Mapping[str, Any] | None, fields: Mapping[str, Any]
     ) -> Outcome:
-        """Return an outcome.
+        """Make an outcome of this check.
 
         Args:
             status: ``pass``, ``warn`` or ``fail``.
@@ -329,8 +329,8 @@ class Broken(Check):
         first = (str(error).strip() or "no message").splitlines()[0][:300]
         name = f"{check.family}/error"
         if isinstance(error, RewardError) and error.fix:
-            known = {"check": check.name, "error": first, "fix": error.fix}
-            return Outcome(name, "fail", cls.reward, known, {}, cls.name)
+            remedied = {"check": check.name, "error": first, "fix": error.fix}
+            return Outcome(name, "fail", cls.reward, remedied, {}, cls.name)
         if isinstance(error, InputError | RewardError):
             return Outcome(name, "fail", cls.refused, {"check": check.name, "error": first}, {}, cls.name)
         fields: dict[str, Any] = {"check": check.name, "kind": type(error).__name__, "error": first}

@@ -113,12 +113,12 @@ class PreflightContext:
 
     @property
     def codec(self) -> Codec:
-        """The policy's codec."""
+        """The codec of the run's policy."""
         return self.policy.codec
 
     @property
     def grpo(self) -> Grpo | None:
-        """The recipe's reinforcement stage."""
+        """The recipe's GRPO section, if it has one."""
         return self.recipe.grpo
 
     @cached_property
@@ -149,10 +149,10 @@ class PreflightContext:
     def sampled(self) -> Sampled:
         """Groups of rollouts of every task, through the run's own collector: made once, shared by all checks."""
         per_task = max(1, 2 // len(self.setup.tasks))
-        chosen = [rows[:per_task] for rows in self.prompts.values()]
-        groups = sum(map(len, chosen))
+        selection = [rows[:per_task] for rows in self.prompts.values()]
+        groups = sum(map(len, selection))
         k = 1 if self.grpo is None else min(self.grpo.group_size, max(2, ROLLOUTS // max(groups, 1)))
-        prompts = [replace(prompt, token_ids=()) for rows in chosen for prompt in rows]
+        prompts = [replace(prompt, token_ids=()) for rows in selection for prompt in rows]
         seed = derive(self.seed, "draw")
         with recorded(self.generator) as turns:
             try:
@@ -172,7 +172,7 @@ class PreflightContext:
 
     @property
     def rollouts(self) -> list[Rollout]:
-        """All rollouts sampled."""
+        """The rollouts of all sampled groups."""
         return [rollout for group in self.sampled.groups for rollout in group.rollouts]
 
     @property
@@ -202,12 +202,12 @@ class PreflightContext:
             InputError: Not one demonstration succeeded.
         """
         tasks, sft = self.setup.tasks, self.recipe.sft
-        known = [p for p in prompts if tasks[p.task].demonstrates or tasks[p.task].oracle(p)]
-        if sft is None or not known:
+        answerable = [p for p in prompts if tasks[p.task].demonstrates or tasks[p.task].oracle(p)]
+        if sft is None or not answerable:
             return []
         stream = PromptStream(list(tasks.values()), [1.0] * len(tasks), 0)
         updater = Updater(self.policy.parameters, sft.optimizer, sft.steps, self.policy.matrices)
-        return SftTrainer(self.policy, tasks, stream, updater, sft, 0, self.loop).demonstrations(known)
+        return SftTrainer(self.policy, tasks, stream, updater, sft, 0, self.loop).demonstrations(answerable)
 
     def close(self) -> None:
         """Let go of environments and the event loop."""

@@ -34,7 +34,7 @@ def key_of(name: str) -> str | None:
 
 
 def explain(name: str) -> type[Check]:
-    """Return a check.
+    """Return the check of a name.
 
     Args:
         name: As a report has it, as ``rewards/order/math``, or without its task.

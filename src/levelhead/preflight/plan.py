@@ -34,7 +34,7 @@ CLOSE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is planned for.
+    """The machine that is planned for.
 
     Attributes:
         device: ``cpu`` or ``cuda``.
@@ -105,7 +105,7 @@ class Plan:
 
     @property
     def phases(self) -> dict[str, int]:
-        """Bytes of each phase."""
+        """Bytes in use in each phase of a step."""
         names = dict.fromkeys(phase for part in self.parts for phase in part.phases)
         return {name: sum(part.size for part in self.parts if name in part.phases) for name in names}
 

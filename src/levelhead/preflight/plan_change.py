@@ -38,7 +38,7 @@ class Change:
     fits: bool
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """The change as a dict for JSON."""
         return {"settings": self.settings, "total": self.total, "fits": self.fits}
 
 

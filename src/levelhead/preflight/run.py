@@ -55,11 +55,11 @@ def preflight(
     """
     start, ranks = time.perf_counter(), ranks or Ranks()
     checks = [kind() for kind in CHECKS if kind.needs in needs]
-    chosen = [check for check in checks if not families or _named(check.name, families)]
+    selection = [check for check in checks if not families or _named(check.name, families)]
     able = [rank for rank, holds in enumerate(ranks.gathered(setup.policy.device.type != "meta")) if holds]
     mine = not able or ranks.rank == able[0]
     outcomes: list[Outcome] = []
-    with _Maker(setup, ranks.count, chosen, _Listeners(tell, progress, stage)) as maker:
+    with _Maker(setup, ranks.count, selection, _Listeners(tell, progress, stage)) as maker:
         for need in NEEDS:  # who makes none waits, for one kind of checks at a time
             parts = ranks.agreed(lambda need=need: maker.make(need) if mine else [])  # type: ignore[misc]
             outcomes += [outcome for part in parts for outcome in part]
@@ -172,9 +172,9 @@ _DRY_RUN = {
     ),
     "zh": (
         "{parameters:,} 个参数，训练其中 {trained_parameters:,} 个，计算类型 {compute_dtype}",
-        "上下文 {context:,} 个词元，词表 {vocabulary:,}",
+        "上下文 {context:,} 个 token，词表 {vocabulary:,}",
         "任务：{tasks}",
-        "第一批：{first_batch_prompts:,} 条提示词，每条 {min:,} 到 {max:,} 个词元，共 {sum:,} 个",
+        "第一批：{first_batch_prompts:,} 条提示词，每条 {min:,} 到 {max:,} 个 token，共 {sum:,} 个",
         "没有加载权重；用时 {seconds} 秒",
     ),
 }

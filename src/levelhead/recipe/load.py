@@ -63,7 +63,7 @@ def parse(text: str, overrides: Sequence[str] = (), source: str = "recipe") -> R
 
 
 def validate(data: Mapping[str, Any], source: str = "recipe", overrides: Sequence[str] = ()) -> Recipe:
-    """Validate a plain mapping.
+    """Make a recipe of a plain mapping.
 
     Args:
         data: Keys and values.

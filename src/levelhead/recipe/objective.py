@@ -275,7 +275,7 @@ class Kl(Section):
 
 
 class Entropy(Section):
-    """The entropy bonus."""
+    """The bonus on the policy's entropy."""
 
     coef: float = Field(0.0, ge=0, le=1e3)
     """Coefficient of the mean token entropy, which is maximised."""

@@ -17,7 +17,7 @@ _FILE = re.compile(r"\brecipes/([\w.-]+\.py)\b")
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """One recipe that ships.
+    """One recipe that ships with the package.
 
     Attributes:
         name: What it is called on the command line: ``dual-tiny``, ``base-tiny/1``.

@@ -12,7 +12,7 @@ from levelhead.section import Section
 
 
 class TaskSection(Section):
-    """What every task has."""
+    """Keys that every kind of task has."""
 
     task: ClassVar[str] = ""
     """``module:Class`` of the task that a section describes; it is imported when the task is built."""

@@ -230,7 +230,7 @@ class Grpo(Stage):
 
 
 class Evaluation(Section):
-    """Scoring on held-out items."""
+    """Scoring of the policy on held-out items."""
 
     every: int = Field(0, ge=0)
     """GRPO steps between evaluations; 0 evaluates only between stages."""

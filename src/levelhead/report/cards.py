@@ -78,8 +78,8 @@ def headline(run: Run) -> str:
     for task in rest:
         words.setdefault(judgements[task].word, []).append(task)
     parts = [f"{word} on {_names(tasks)}" for word, tasks in words.items()]
-    said = "; ".join([f"improved on {_names(better)}", *parts] if better else parts)
-    return f"{said[0].upper()}{said[1:]}."
+    outcome = "; ".join([f"improved on {_names(better)}", *parts] if better else parts)
+    return f"{outcome[0].upper()}{outcome[1:]}."
 
 
 def _by_score(judgements: dict[str, Judgement]) -> str:

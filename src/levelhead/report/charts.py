@@ -162,13 +162,13 @@ def plain(label: str) -> str:
 
 def broken_steps(curves: Sequence[Series]) -> str:
     """Say at which steps a metric was NaN or infinite; empty where none was."""
-    said = []
+    notes = []
     for curve in curves:
         steps = curve.broken_steps
         if steps:
             shown = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} more" if len(steps) > 5 else "")
-            said.append(f"{curve.name} is not finite at step {shown}")
-    return "; ".join(said)
+            notes.append(f"{curve.name} is not finite at step {shown}")
+    return "; ".join(notes)
 
 
 def _stackable(curves: Sequence[Series]) -> list[Series]:

@@ -57,15 +57,15 @@ def table(run: Run) -> str:
         return ""
     volume, error = number(run.pareto.get("hypervolume")), number(run.pareto.get("hypervolume_se"))
     reference = [number(value) for value in _list(run.pareto.get("reference"))]
-    said = []
+    sentences = []
     if volume is not None:
         around = "" if error is None else f" \u00b1 {figure(error, 2)}"
         stated = ", ".join(f"{name} {figure(value)}" for name, value in zip(names, reference, strict=False))
-        said.append(f"Hypervolume {figure(volume)}{around} above the reference point ({stated}).")
+        sentences.append(f"Hypervolume {figure(volume)}{around} above the reference point ({stated}).")
     knee = run.pareto.get("knee")
     if isinstance(knee, int):
-        said.append(f"Knee: step {knee}.")
-    said.append(
+        sentences.append(f"Knee: step {knee}.")
+    sentences.append(
         "On the front is what no other checkpoint beats in every objective. Chance: of being on it, the scores being "
         "drawn again from their standard errors."
     )
@@ -75,7 +75,7 @@ def table(run: Run) -> str:
     rows = [_row(point, saved=saved) for point in shown]
     left_out = f"{len(points) - len(shown)} more are in pareto.json." if len(points) > len(shown) else ""
     head = tag("tr", *[tag("th", esc(cell)) for cell in heads])
-    text = tag("p", esc(" ".join([*said, left_out]).strip()), cls="aside")
+    text = tag("p", esc(" ".join([*sentences, left_out]).strip()), cls="aside")
     return text + tag("div", tag("table", head, *rows), cls="scroll evaluations")
 
 

@@ -22,8 +22,8 @@ def esc(value: object) -> str:
 
 def tag(name: str, *inner: str, cls: str = "", **attributes: str) -> str:
     """Wrap markup in an element; attribute values are escaped, inner markup is taken as it is."""
-    given = {"class": cls, **attributes} if cls else attributes
-    shown = "".join(f' {key.rstrip("_").replace("_", "-")}="{esc(value)}"' for key, value in given.items())
+    pairs = {"class": cls, **attributes} if cls else attributes
+    shown = "".join(f' {key.rstrip("_").replace("_", "-")}="{esc(value)}"' for key, value in pairs.items())
     return f"<{name}{shown}>{''.join(inner)}</{name}>"
 
 

@@ -119,7 +119,7 @@ def recipe(run: Run) -> str:
 
 
 def environment(run: Run) -> str:
-    """Versions, hardware, revision."""
+    """Return versions, hardware and revision as pairs."""
     return pairs(run.environment) if run.environment else ""
 
 

@@ -37,7 +37,7 @@ _NEAR_PERFECT = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do.
+    """One thing to do after this run.
 
     Attributes:
         text: Why, with the run's own figures, and what.
@@ -133,8 +133,8 @@ def _at_chance(run: Run, rows: Sequence[Standing], language: Language) -> Iterat
         constant = row.constant.value if row.constant else 0.0
         where = _where(row, language)
         text = say("at-chance", language, where=where, score=signed(row.score.value), constant=signed(constant))
-        said, settings = _by_groups(run, row, language)
-        yield Step(_joined(language, text, said), settings)
+        reason, settings = _by_groups(run, row, language)
+        yield Step(_joined(language, text, reason), settings)
     if unmeasured and not any(row.constant for row in rows):
         settings = {"eval.constant": True} if run.setting("eval", "constant") is False else {}
         yield Step(say("measure", language, task=unmeasured[0].task), settings)
@@ -233,9 +233,9 @@ def _weakest(run: Run, rows: Sequence[Standing], language: Language) -> Iterator
     with_rate = [row for row in rows if row.rate is not None]
     weakest = min(with_rate, key=lambda row: row.rate or 0.0, default=None)
     if weakest is not None and weakest.rate is not None and weakest.rate < _NEAR_PERFECT:
-        said, settings = _by_groups(run, weakest, language)
+        groups, settings = _by_groups(run, weakest, language)
         text = say("weakest", language, where=_where(weakest, language), rate=weakest.rate)
-        yield Step(_joined(language, text, said), settings)
+        yield Step(_joined(language, text, groups), settings)
 
 
 def _nothing_wrong(run: Run, rows: Sequence[Standing], language: Language) -> Iterator[Step]:

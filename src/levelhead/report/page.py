@@ -285,7 +285,7 @@ def _time_shares(run: Run) -> str:
 
 def _strata(tables: dict[str, str], drawn: dict[str, Chart]) -> str:
     """Each task's table beside its chart."""
-    said = (
+    note = (
         "What each kind of prompt scores, and what the best answer scores that is the same to every prompt: chosen on "
         "one half of the items, scored on the other. A policy that reads must stand above it. SE: standard errors."
     )
@@ -293,7 +293,7 @@ def _strata(tables: dict[str, str], drawn: dict[str, Chart]) -> str:
         tag("div", table, _chart(drawn[task], wide=False) if task in drawn else "", cls="beside")
         for task, table in tables.items()
     ]
-    return tag("p", said, cls="aside") + "".join(rows) if rows else ""
+    return tag("p", note, cls="aside") + "".join(rows) if rows else ""
 
 
 def _about_marks(marks: list[tuple[int, str]]) -> str:

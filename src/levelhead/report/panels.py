@@ -54,11 +54,11 @@ def held_out(run: Run) -> Chart | None:
             data[-1]["error_y"] = {"type": "data", "array": bars, "color": f"{colour}/0.6", "thickness": 2, "width": 5}
     if not data:
         return None
-    said = " Bars: two standard errors to either side." if any("error_y" in trace for trace in data) else ""
+    note = " Bars: two standard errors to either side." if any("error_y" in trace for trace in data) else ""
     return Chart(
         "held-out",
         "Held-out score",
-        f"Items never trained on, over {stage.upper()} steps.{said}",
+        f"Items never trained on, over {stage.upper()} steps.{note}",
         data,
         legend=legend,
         wide=True,
@@ -145,7 +145,7 @@ def dead_groups(run: Run) -> Chart | None:
 
 
 def lengths(run: Run) -> Chart | None:
-    """Completion lengths."""
+    """Chart of the completions' lengths."""
     rows = run.lines("grpo")
     curves = [
         (series(rows, metric.MEAN_LENGTH), "mean", "$accent"),

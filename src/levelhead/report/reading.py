@@ -107,7 +107,7 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run's folder.
+    """Read all that a report needs from a run's folder.
 
     Raises:
         InputError: The folder is missing or holds no run.

@@ -158,7 +158,7 @@ def verdict_of(summary: Mapping[str, Any], task: str) -> Verdict | None:
 def _judged_again(entry: object) -> Outcome:
     try:
         verdict = judge(entry) if isinstance(entry, Mapping) else None
-    except (AttributeError, KeyError, TypeError, ValueError):  # a summary that was damaged or made by hand
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):  # a damaged summary, or one made by hand
         verdict = None
     return "not improved" if verdict is None or verdict.improved else verdict.outcome
 

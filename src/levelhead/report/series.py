@@ -22,7 +22,7 @@ NOT_FINITE = ("nan", "inf", "-inf")
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One metric over steps.
+    """One metric of a run over its steps.
 
     Attributes:
         name: The metric.

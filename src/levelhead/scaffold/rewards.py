@@ -47,8 +47,8 @@ NUMBER = re.compile(r"-?\\d[\\d,]*(?:\\.\\d+)?")
 
 def last_number(text: str) -> Decimal | None:
     """The last number in a text; None where there is none."""
-    found = NUMBER.findall(text)
-    return Decimal(found[-1].replace(",", "")) if found else None
+    numbers = NUMBER.findall(text)
+    return Decimal(numbers[-1].replace(",", "")) if numbers else None
 
 
 def right_number(completions: list[Any], {answer}: list[Any], **columns: Any) -> list[float]:
@@ -70,8 +70,8 @@ def right_answer(completions: list[Any], {answer}: list[Any], **columns: Any) ->
     """1 where the last line of the completion, or all of it, is the right answer, else 0."""
     wanted = [{plain(text) for text in texts_of(right)} for right in {answer}]
     texts = [text_of(completion) for completion in completions]
-    said = [{plain(text), plain((text.strip().splitlines() or [""])[-1])} for text in texts]
-    return [float(bool(mine & want)) for mine, want in zip(said, wanted, strict=True)]
+    stated = [{plain(text), plain((text.strip().splitlines() or [""])[-1])} for text in texts]
+    return [float(bool(mine & want)) for mine, want in zip(stated, wanted, strict=True)]
 ''',
     ),
     "contains": (

@@ -149,22 +149,22 @@ def _is_object(text: str) -> bool:
 
 def _reward(options: InitOptions, answers: list[str]) -> tuple[Kind | None, str]:
     """Return the kind of reward to write, or the function of the user's own file."""
-    given = options.reward
-    if given is not None and ".py" in given:
-        file, _, function = given.partition(":")
+    reward = options.reward
+    if reward is not None and ".py" in reward:
+        file, _, function = reward.partition(":")
         if not function or not Path(file).is_file():
-            raise InputError(f"--reward {given}: give FILE.py:function, a file that is there")
-        return None, given
-    if given is not None and given not in NAMES:
-        raise InputError(f"--reward {given}: give one of {', '.join(NAMES)}, or FILE.py:function")
-    if given == "json":
+            raise InputError(f"--reward {reward}: give FILE.py:function, a file that is there")
+        return None, reward
+    if reward is not None and reward not in NAMES:
+        raise InputError(f"--reward {reward}: give one of {', '.join(NAMES)}, or FILE.py:function")
+    if reward == "json":
         return "json", ""
     if not answers:
         raise InputError(
             f"{options.data}: no column of right answers; name it with --answer, or give --reward json or "
             "FILE.py:function"
         )
-    kind: Kind = next((kind for kind in NAMES if kind == given), likely_kind(answers))
+    kind: Kind = next((kind for kind in NAMES if kind == reward), likely_kind(answers))
     return kind, ""
 
 

@@ -64,7 +64,7 @@ class Estimate:
         return cls(statistics.fmean(p.score for p in parts), math.hypot(*(p.se for p in parts)) / len(parts))
 
     def to_json(self) -> dict[str, float]:
-        """Dict for ``summary.json``."""
+        """The estimate as a dict for ``summary.json``."""
         return {"score": self.score, "se": self.se}
 
 

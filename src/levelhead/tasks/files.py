@@ -61,7 +61,7 @@ class Row:
         return self.values[key]
 
     def text(self, key: str, *, empty: bool = False) -> str:
-        """Return a text field.
+        """Return a field that must be text.
 
         Args:
             key: The field.

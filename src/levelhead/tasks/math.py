@@ -192,7 +192,7 @@ CORRECT_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem.
+    """One mathematical problem with its answer.
 
     Attributes:
         id: Unique within the task and stable across runs.

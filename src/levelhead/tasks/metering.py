@@ -132,7 +132,7 @@ class JudgeUse(Calls):
     judges: dict[str, JudgeUse] = field(default_factory=dict)
 
     def __add__(self, other: JudgeUse) -> JudgeUse:
-        """Return both together."""
+        """Return the sums of both."""
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         counts: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in (*COUNTS, *_SUMS)}
         return JudgeUse(
@@ -168,7 +168,7 @@ class RewardTally:
     logged: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def __add__(self, other: RewardTally) -> RewardTally:
-        """Return both together."""
+        """Return the sums of both."""
         whole = RewardTally(
             self.answers + other.answers,
             self.dropped + other.dropped,

@@ -141,22 +141,22 @@ def every_option(form: Form, prompt: str, others: Sequence[str]) -> str | None:
 
 def parts_of(form: Form) -> dict[str, str]:
     """Return answers that hold a part of what is right, by what they are: of short answers alone."""
-    said = form.said.strip()
-    if len(said.split()) > SHORT or len(said) < 2 or _LABEL.match(said):
+    answer = form.said.strip()
+    if len(answer.split()) > SHORT or len(answer) < 2 or _LABEL.match(answer):
         return {}
-    parts = {"first-character": form.around(f"{said[0]}qzx")}
-    if len(said) >= 4 or said.isdecimal():
-        parts["first-half"] = form.around(said[: max(1, len(said) // 2)].strip())
-    return {kind: text for kind, text in parts.items() if text != form.around(said)}
+    parts = {"first-character": form.around(f"{answer[0]}qzx")}
+    if len(answer) >= 4 or answer.isdecimal():
+        parts["first-half"] = form.around(answer[: max(1, len(answer) // 2)].strip())
+    return {kind: text for kind, text in parts.items() if text != form.around(answer)}
 
 
 def inside_another(form: Form) -> str | None:
     """Return an answer in which what is right is part of a longer word or number; ``None`` where it is no word."""
-    said = form.said.strip()
-    if not re.fullmatch(r"\w[\w ]{0,19}", said):
+    core = form.said.strip()
+    if not re.fullmatch(r"\w[\w ]{0,19}", core):
         return None
-    edge = "7" if said.isdecimal() else "xqz"
-    return form.around(f"{edge}{said}{edge}")
+    edge = "7" if core.isdecimal() else "xqz"
+    return form.around(f"{edge}{core}{edge}")
 
 
 def again(answer: str, times: int) -> str:
@@ -180,7 +180,7 @@ BASIC = ("perfect", "gibberish", "gibberish-in-form", "empty", "empty-box")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A training row.
+    """A training row with right and wrong answers.
 
     Attributes:
         prompt: Its prompt.
@@ -216,20 +216,20 @@ def scorer(task: SingleTurnTask, encode: Callable[[Prompt, str], tuple[int, ...]
 def rows_of(pairs: Sequence[tuple[Prompt, str]]) -> list[Row]:
     """Return rows with the mutations of their perfect answers."""
     forms = forms_of([answer for _, answer in pairs])
-    said = list(dict.fromkeys(form.said.strip() for form in forms))
+    cores = list(dict.fromkeys(form.said.strip() for form in forms))
     return [
-        Row(prompt, perfect, _texts(prompt, perfect, form, said))
+        Row(prompt, perfect, _texts(prompt, perfect, form, cores))
         for (prompt, perfect), form in zip(pairs, forms, strict=True)
     ]
 
 
-def _texts(prompt: Prompt, perfect: str, form: Form, said: Sequence[str]) -> dict[str, Sequence[str]]:
+def _texts(prompt: Prompt, perfect: str, form: Form, cores: Sequence[str]) -> dict[str, Sequence[str]]:
     """Return the mutations of one answer that differ from it."""
     asked = str(prompt.messages[-1].get("content", ""))
-    start = said.index(form.said.strip()) if form.said.strip() in said else 0
-    others = [text for text in [*said[start + 1 :], *said[:start]] if text.casefold() != form.said.casefold().strip()]
+    start = cores.index(form.said.strip()) if form.said.strip() in cores else 0
+    others = [text for text in [*cores[start + 1 :], *cores[:start]] if text.casefold() != form.said.casefold().strip()]
     junk = NONSENSE
-    made: dict[str, str | None] = {
+    variants: dict[str, str | None] = {
         "gibberish": junk,
         "gibberish-in-form": form.around(junk) if form.before or form.after else None,
         "empty": "",
@@ -244,7 +244,7 @@ def _texts(prompt: Prompt, perfect: str, form: Form, said: Sequence[str]) -> dic
         "text-after": f"{perfect}\n{junk}",
         "other-case": perfect.swapcase(),
     }
-    texts = {kind: [text] for kind, text in made.items() if text is not None and text.strip() != perfect.strip()}
+    texts = {kind: [text] for kind, text in variants.items() if text is not None and text.strip() != perfect.strip()}
     return {**texts, "others": [form.around(text) for text in others[:OTHERS]]}
 
 

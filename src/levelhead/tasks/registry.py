@@ -97,7 +97,13 @@ def _settings(variant: type[Any], path: str) -> type[Section]:
         raise InputError(f"{path}: its arguments cannot be read: {type(error).__name__}: {error}") from error
 
 
-_EXTRAS = {"lark": "workflow", "sympy": "workflow", "httpx2": "judge", "playwright": "browser"}
+_EXTRAS = {
+    "lark": "workflow",
+    "sympy": "workflow",
+    "httpx2": "judge",
+    "playwright": "browser",
+    "verifiers": "verifiers",
+}
 """Packages that only some kinds of task need, and the extra that brings them."""
 
 

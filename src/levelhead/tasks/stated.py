@@ -58,11 +58,11 @@ def stated(text: str, *, lines: bool = True) -> str | None:
     box = boxed(text)
     if box is not None:
         return box or None
-    said = final_answer(text)
-    if said is None and lines:
+    statement = final_answer(text)
+    if statement is None and lines:
         written = [line for line in text.strip().splitlines() if line.strip()]
-        said = written[-1] if written else None
-    return _OUTER.sub("", said) or None if said is not None else None
+        statement = written[-1] if written else None
+    return _OUTER.sub("", statement) or None if statement is not None else None
 
 
 MARKER = "####"

@@ -56,12 +56,12 @@ class Vocabulary(Protocol):
 
     @property
     def pad_id(self) -> int:
-        """The padding token."""
+        """Id of the padding token."""
         ...
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens."""
+        """Number of the tokenizer's tokens."""
         ...
 
 

@@ -31,7 +31,7 @@ class Rendered:
         return Rendered(self.text[start:], tuple(cut - start for cut in self.cuts if cut > start))
 
     def followed_by(self, other: Rendered) -> Rendered:
-        """Return the two joined."""
+        """Return this rendering and another, joined."""
         return Rendered(self.text + other.text, (*self.cuts, *(cut + len(self.text) for cut in other.cuts)))
 
     def pieces(self) -> Iterator[tuple[int, str]]:

@@ -29,7 +29,7 @@ class Thought:
 
     @property
     def closer(self) -> str:
-        """What closes it."""
+        """The tag that closes the thought."""
         if self.tag.startswith("<|START_"):
             return self.tag.replace("START_", "END_", 1)
         return f"{self.tag[0]}/{self.tag[1:]}"
@@ -42,7 +42,7 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer taken apart.
+    """An answer split into thought and rest.
 
     Attributes:
         body: All of it but the tag that it begins with.

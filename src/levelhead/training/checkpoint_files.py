@@ -77,7 +77,7 @@ def origin(state: State) -> str:
 
 
 def read_state(folder: Path) -> State:
-    """Read a checkpoint's state.
+    """Read the state that a checkpoint holds.
 
     Raises:
         InputError: The folder is no checkpoint.

@@ -67,7 +67,7 @@ class Coefficients:
 
     @property
     def entropy(self) -> float:
-        """Entropy coefficient in force."""
+        """Entropy coefficient that is in force."""
         return self._entropy_state.coef * self.overrides.entropy + self.overrides.entropy_bonus
 
     def metrics(self) -> dict[str, float]:
@@ -91,7 +91,7 @@ class Coefficients:
         return states | {"entropy": self._entropy_state.to_json()} | self.task_weights.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._kl_states = {task: ControllerState.from_json(state[f"kl/{task}"]) for task in self._kl_states}
         self._entropy_state = ControllerState.from_json(state["entropy"])
         self.task_weights.load_state_dict(state)

@@ -54,7 +54,7 @@ class Stratum:
     over_constant: Estimate | None = None
 
     def to_json(self) -> dict[str, object]:
-        """Dict for ``summary.json``."""
+        """The stratum as a dict for ``summary.json``."""
         row: dict[str, object] = {**self.result.to_json(), "n": self.n, "metrics": dict(self.metrics)}
         for name, estimate in (("constant", self.constant), ("over_constant", self.over_constant)):
             if estimate is not None:
@@ -75,7 +75,7 @@ class OverConstant:
     balanced: Estimate
 
     def to_json(self) -> dict[str, object]:
-        """Dict for ``summary.json``."""
+        """The gain as a dict for ``summary.json``."""
         return {**self.all.to_json(), "balanced": self.balanced.to_json()}
 
 
@@ -125,7 +125,7 @@ class TaskResult:
     shortcut: Shortcut | None = None
 
     def to_json(self) -> dict[str, object]:
-        """Dict for ``summary.json``."""
+        """The result as a dict for ``summary.json``."""
         row: dict[str, object] = {
             "score": self.score,
             "se": self.se,
@@ -215,7 +215,7 @@ class Baselines:
         return {"seen": {name: dict(seen) for name, seen in self._seen.items()}, "slow": slow}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         for name, seen in state.get("seen", {}).items():
             self._seen[name] = Counter(seen)
         for name in set(state.get("slow", ())) & set(self._searches):

@@ -183,7 +183,7 @@ class Evaluator:
         return self._baselines.state_dict() if self._baselines else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         if self._baselines:
             self._baselines.load_state_dict(state)
 

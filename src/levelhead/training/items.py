@@ -133,7 +133,7 @@ class RepeatedItems(Watcher):
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         for name, row in state.items():
             self._epochs[name], *seen = row.tolist()
             self._seen[name] = set(seen)

@@ -11,7 +11,7 @@ from levelhead.message import Message, Phrase
 from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.records import Event, Prompt
-from levelhead.tasks.base import SingleTurnTask, Split, Task, TrimsPrompts
+from levelhead.tasks.base import Split, Task, TrimsPrompts
 from levelhead.text.shorten import shortened
 from levelhead.text.thoughts import clash, holds_thought
 
@@ -77,7 +77,7 @@ def fit_prompts(recipe: Recipe, tasks: Mapping[str, Task], policy: Policy) -> di
         policy.codec.refuse_special(getattr(section, "keep_special_tokens", ()), f"tasks: {name}: keep_special_tokens")
         kind: Kind = getattr(section, "overlong", "error")
         fitting = _Fitting(recipe, name, task, policy, kind)
-        if isinstance(task, SingleTurnTask) and task.tools is not None:
+        if task.tools is not None:
             task.tools.learn_format(policy.codec, name, fitting.room)
         fitted: dict[str, Prompt | None] = {}
         counts = dict.fromkeys(SPLITS, 0)

@@ -126,7 +126,7 @@ class ReferenceCache:
         self._cached: dict[int, tuple[Sample, Tensor]] = {}
 
     def clear(self) -> None:
-        """Forget the last batch."""
+        """Forget the log-probabilities of the last batch."""
         self._cached = {}
 
     def logp(self, policy: Policy, micro: MicroBatch, samples: Sequence[Sample], temperature: float) -> Tensor:

@@ -104,7 +104,7 @@ class Updater:
         self.done += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what :meth:`load` takes."""
+        """Return the state that :meth:`load` takes."""
         whole = all(local(weight) is weight for weight in self.parameters)
         first = {"first": self._first} if self._first and whole else {}
         return {"optimizer": self.optimizer.state_dict(), "updates": self.done, **first}
@@ -161,7 +161,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         return {name: part.state_dict() for name, part in self._parts.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         for name, part in self._parts.items():
             part.load_state_dict(state_dict[name])
         self.param_groups = [group for part in self._parts.values() for group in part.param_groups]
@@ -196,10 +196,10 @@ def _adamw(parameters: Sequence[nn.Parameter], config: Optimizer) -> torch.optim
     if config.in_eight_bits:
         from bitsandbytes.optim import AdamW8bit, PagedAdamW8bit
 
-        made: torch.optim.Optimizer = (PagedAdamW8bit if config.kind.startswith("paged") else AdamW8bit)(
+        optimizer: torch.optim.Optimizer = (PagedAdamW8bit if config.kind.startswith("paged") else AdamW8bit)(
             parameters, **settings
         )
-        return made
+        return optimizer
     fused = all(parameter.device.type in _FUSED_ON for parameter in parameters)
     return torch.optim.AdamW(parameters, **settings, fused=fused)
 

@@ -88,7 +88,7 @@ async def called_off(groups: Sequence[PendingGroup]) -> None:
 
 
 def write_line(groups: Iterable[PendingGroup], weights: Callable[[WeightCopy], list[Tensor]] | None) -> dict[str, Any]:
-    """Write groups down.
+    """Write groups as one line of JSON.
 
     Args:
         groups: In order.

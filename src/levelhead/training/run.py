@@ -59,7 +59,7 @@ LOST = Message(
 
 
 class Run:
-    """A run in progress.
+    """A run while it is trained.
 
     Args:
         setup: Recipe, tasks and policy; with a checkpoint to go on from, the policy of that.

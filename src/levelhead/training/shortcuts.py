@@ -43,7 +43,7 @@ class Shortcut:
     count: int
 
     def to_json(self) -> dict[str, object]:
-        """Dict for ``summary.json``."""
+        """The shortcut as a dict for ``summary.json``."""
         return {"kind": self.kind, "answer": self.answer, "share": self.share, "count": self.count}
 
 

@@ -152,7 +152,7 @@ class TrustRegion(Shown):
         return {"guard": self.guard.state_dict(), "weights": self._snapshot or []}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self.guard.load_state_dict(state["guard"])
         self._snapshot = [weight.cpu() for weight in state["weights"]] or None
 

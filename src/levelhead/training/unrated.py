@@ -48,7 +48,7 @@ class UnratedWatch(Watcher):
         return {"streaks": dict(self.streaks)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self.streaks = dict(state["streaks"])
 
     def sampled(self, step: int, rollouts: Collected) -> list[Event]:

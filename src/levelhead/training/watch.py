@@ -78,7 +78,7 @@ class BatchWatch(Watcher):
         return {"reported": [*self._reported], "items": items}
 
     def load_state_dict(self, state: Mapping[str, Any], *, forget_items: bool = False) -> None:
-        """Restore :meth:`state_dict`.
+        """Restore the state that :meth:`state_dict` returned.
 
         Args:
             state: What was saved.

@@ -31,7 +31,7 @@ MORE = Message("{names} and {count} more", "{names} 等（另有 {count} 个）"
 
 @dataclass(slots=True, eq=False)
 class WeightCopy:
-    """Weights of one moment.
+    """A policy that keeps the weights of one moment.
 
     Attributes:
         policy: Holds them.

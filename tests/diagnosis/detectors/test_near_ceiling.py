@@ -9,8 +9,10 @@ from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import diagnose
 from levelhead.doctor.live import Live
 from near_ceiling import ROWS, Level, geometric, line, run, soon
+from night import cases
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("accuracy", "entropy"),
     [
@@ -22,7 +24,7 @@ from near_ceiling import ROWS, Level, geometric, line, run, soon
     ],
 )
 def test_a_run_near_its_ceiling_is_not_ended_for_its_entropy(accuracy: Level, entropy: Level) -> None:
-    for seed in range(10):
+    for seed in range(cases(3, 10)):
         live = Live("trl")
         warned = 0
         for step, row in enumerate(run(seed, accuracy, entropy), start=1):

@@ -10,7 +10,7 @@ from levelhead.doctor.readers.prose import Statements
 def named(line: str) -> set[str]:
     statements = Statements()
     statements.take(line, 1)
-    return set(statements.found)
+    return set(statements.by_code)
 
 
 @pytest.mark.parametrize(

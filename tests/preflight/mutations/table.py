@@ -1,13 +1,14 @@
 """The one list of mutations: of checks of the users' preflight, and of proofs of ``tests/oracle``.
 
 ``tests/preflight/test_mutations.py`` turns each red. A check whose mutations need more than a preflight has them in a
-module of its own (:data:`ELSEWHERE`); ``docs/preflight.md`` says of each check where it turns red.
+module of its own (:data:`ELSEWHERE`); ``docs/experiments/preflight.md`` says of each check where it turns red.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from levelhead.preflight.check import Broken
 from levelhead.preflight.explain import CATALOGUE
 from preflight.mutations import agreement, loss, resources, rewards, sampler, tokens
 from preflight.mutations.base import Mutation
@@ -23,7 +24,6 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 WITHOUT = {
     "throughput/step": "says how long a step takes, and never fails",
-    "memory/micro-batch": "runs on a GPU alone",
     "FAMILY/error": "reports that another check broke off",
 }
 """Checks without mutations, each with its reason."""
@@ -32,6 +32,7 @@ ELSEWHERE = {
     "data/": "tests/preflight/test_data.py",
     "data/overlong/": "tests/preflight/test_thoughts_and_tags.py",
     "judges/calibration/": "tests/preflight/test_judges.py",
+    "memory/micro-batch": "tests/preflight/test_micro_batch.py",
     "pairs/": "tests/preflight/test_pairs.py",
     "precision/": "tests/preflight/test_data.py",
     "rewards/cheap/": "tests/faults/test_brought.py",
@@ -67,8 +68,15 @@ def is_elsewhere(check: str) -> bool:
     return check.startswith(tuple(ELSEWHERE))
 
 
+def checks_as_markdown() -> str:
+    """The table of docs/preflight.md: each check, what it needs, and what a pass proves."""
+    checks = [check for check in CATALOGUE.values() if check is not Broken]
+    rows = [f"| `{check.name}` | {check.needs} | {check.proves.text({}, 'en')} |" for check in checks]
+    return "\n".join(["| check | needs | what a pass proves |", "|---|---|---|", *rows])
+
+
 def as_markdown() -> str:
-    """The tables of docs/preflight.md: what turns each check red, and each proof of the test suite."""
+    """The tables of docs/experiments/preflight.md: what turns each check red, and each proof of the test suite."""
     proofs = dict.fromkeys(mutation.check for mutation in MUTATIONS if mutation.check not in CATALOGUE)
     return f"{_rows('check', CATALOGUE, ELSEWHERE)}\n\n{PROOFS}\n\n{_rows('proof', proofs, PROVED_ELSEWHERE)}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
@@ -12,6 +11,7 @@ from forgery import Case, draw
 from levelhead.tasks.endpoint import Reply
 from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS, make_mark
 from levelhead.tasks.judges.questions import Pair, Question
+from night import cases
 
 
 def outcome(case: Case) -> str:
@@ -35,10 +35,10 @@ def count(cases: int, seed: str) -> Counter[str]:
     return counts
 
 
-CASES = int(os.environ.get("LEVELHEAD_FORGERIES", "8000"))
-"""``make fuzz`` tries 100,000."""
+CASES = cases(4000, 100_000)
 
 
+@pytest.mark.night
 @pytest.mark.timeout(900)
 def test_nothing_is_forged_and_nothing_voided() -> None:
     counts = count(CASES, "many")

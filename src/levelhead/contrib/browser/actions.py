@@ -53,7 +53,7 @@ class ActionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to do.
+    """One thing to do on a page.
 
     Attributes:
         verb: What.
@@ -82,7 +82,7 @@ class Action:
 
 
 def parse_action(text: str) -> Action:
-    """Read an action.
+    """Parse the line of text that names an action.
 
     Raises:
         ActionError: The text is no action of the grammar.

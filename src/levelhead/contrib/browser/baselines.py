@@ -34,7 +34,7 @@ def click_number(number: int) -> Script:
 
 
 def first_button(view: View, _: int) -> Action | None:
-    """Click the first button."""
+    """Click the page's first button, whatever the goal."""
     return _click(with_role(view, "button")[:1])
 
 
@@ -44,7 +44,7 @@ def last_button(view: View, _: int) -> Action | None:
 
 
 def last_element(view: View, _: int) -> Action | None:
-    """Click the last element."""
+    """Click the page's last element, whatever the goal."""
     return _click(list(view.elements)[-1:])
 
 
@@ -65,7 +65,7 @@ def submit_nothing(view: View, step: int) -> Action | None:
 
 
 def press_enter(_: View, __: int) -> Action:
-    """Press Enter."""
+    """Press Enter, whatever the page shows."""
     return Action("press", None, "Enter")
 
 

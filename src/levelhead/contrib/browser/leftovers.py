@@ -82,7 +82,7 @@ class BrowserRecord:
 
     @classmethod
     def read(cls, path: Path) -> BrowserRecord:
-        """Read a record.
+        """Read the record of a browser's processes.
 
         Raises:
             ValueError: The file is not a record.

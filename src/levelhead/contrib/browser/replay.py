@@ -65,7 +65,7 @@ def turns_of(row: Mapping[str, Any]) -> list[str]:
 
 
 def replay(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Play an episode again.
+    """Play a rollout's episode again and picture each page.
 
     Args:
         row: A rollout for which :func:`can_replay` holds.
@@ -89,11 +89,11 @@ class Episodes:
         self._played: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def can_play(self, row: Mapping[str, Any]) -> bool:
-        """Return what :func:`can_replay` does."""
+        """Return whether a rollout can be played again (:func:`can_replay`)."""
         return can_replay(row)
 
     def play(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what :func:`replay` does."""
+        """Return the pictures of an episode (:func:`replay`), from memory where it was played before."""
         key = dump_json([row["info"]["page"], row["info"]["seed"], row["info"]["raw_reward"], turns_of(row)])
         with self._lock:
             if key not in self._played:

@@ -57,7 +57,7 @@ class Tab:
 
     @property
     def page(self) -> Page:
-        """The Playwright page."""
+        """The Playwright page behind this tab."""
         return self._page
 
     async def load(self, name: str) -> None:

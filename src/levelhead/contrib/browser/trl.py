@@ -54,7 +54,7 @@ class BrowserEnvironments:
         self._made = 0
 
     def __call__(self) -> BrowserTools:
-        """Make an environment.
+        """Make an environment for one episode.
 
         Raises:
             InputError: There are more environments than pages: the next episode would wait for ever.
@@ -70,7 +70,7 @@ class BrowserEnvironments:
         return [{"prompt": prompt, **one.facts} for one in islice(self.task.prompts(split, seed), count)]
 
     def close(self) -> None:
-        """Close the browser."""
+        """Close the browser and its event loop."""
         self.loop.run(self.task.close())
         self.loop.close()
 

@@ -86,7 +86,7 @@ class View:
 
     @property
     def text(self) -> str:
-        """The whole page, unbounded."""
+        """The whole page as text, however long."""
         return "\n".join(str(line) for line in self.lines)
 
     def render(self, limit: int) -> str:
@@ -116,11 +116,11 @@ def read_view(raw: Mapping[str, Any]) -> View:
 
 def turn_messages(view: View, step: int, error: str, limit: int) -> list[Message]:
     """Return the messages of a turn: system prompt, step number from 1, goal, the last action's error, and the page."""
-    said = [f"Step {step}", f"Goal: {view.goal}"]
+    lines = [f"Step {step}", f"Goal: {view.goal}"]
     if error:
-        said.append(f"Error: {error}")
-    said.append(f"Page:\n{view.render(limit)}")
-    return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": "\n".join(said)}]
+        lines.append(f"Error: {error}")
+    lines.append(f"Page:\n{view.render(limit)}")
+    return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": "\n".join(lines)}]
 
 
 def _part(raw: str | Mapping[str, Any]) -> str | Element:

@@ -38,7 +38,7 @@ _MALE = frozenset({"m", "man", "men", "boy", "boys", "male"})
 
 @dataclass(frozen=True, slots=True)
 class FairnessItem(Item):
-    """One BBQ row.
+    """One row of the BBQ data.
 
     Attributes:
         example_id: BBQ's number of the row within its category.

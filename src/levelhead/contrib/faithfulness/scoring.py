@@ -42,7 +42,7 @@ _QUOTES = " \"'\u201c\u201d\u2018\u2019\n\t"
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """A well-formed answer.
+    """An answer in the form that was asked for.
 
     Attributes:
         answer: The answer's text.

@@ -65,7 +65,7 @@ class OpenEnvClient:
         return read_reply(await self._ask(message))
 
     async def step(self, action: Mapping[str, Any]) -> Reply:
-        """Take an action.
+        """Take an action in the environment.
 
         Raises:
             UnreachableError: The connection is gone.

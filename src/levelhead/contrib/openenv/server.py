@@ -40,7 +40,7 @@ class RefusedError(Exception):
 
 
 class Session:
-    """One connection's environment.
+    """The environment of one connection.
 
     Args:
         task: Gives the pages; a client may ask for any MiniWoB++ page, and gets the task's by weight where it does not.
@@ -86,7 +86,7 @@ class Session:
             return refusal("EXECUTION_ERROR", f"the page was lost, reset to go on: {error}")
 
     async def close(self) -> None:
-        """Give the page back."""
+        """Close the episode, which gives its page back."""
         if self._episode is not None:
             await self._episode.close()
 
@@ -182,7 +182,7 @@ class BrowserServer:
         return int(next(iter(self._server.sockets)).getsockname()[1])
 
     async def __aenter__(self) -> BrowserServer:
-        """Start to listen."""
+        """Start to listen on the address."""
         self._server = await serve(
             self._connection,
             self._host,

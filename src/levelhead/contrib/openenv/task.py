@@ -77,7 +77,7 @@ class OpenEnvTask(EnvironmentTask):
             self._slots.release()
 
     async def close(self) -> None:
-        """Close all idle connections."""
+        """Close all connections that play no episode."""
         idle, self._idle = self._idle, []
         await asyncio.gather(*(client.close() for client in idle))
 
@@ -130,7 +130,7 @@ class OpenEnvEpisode:
         return Step(done=True, score=self._score(taken), reward=reward)
 
     async def close(self) -> None:
-        """Give the connection back."""
+        """End the episode and give its connection back to the task."""
         self._over = True
         await self._let_go(fit=True)
 

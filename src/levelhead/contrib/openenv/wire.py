@@ -53,12 +53,12 @@ class Reply:
 
 
 def request(kind: Kind, data: Mapping[str, Any] | None = None) -> str:
-    """Write a client's message."""
+    """Return a client's message as JSON text."""
     return json.dumps({"type": kind} if data is None else {"type": kind, "data": dict(data)})
 
 
 def answer(kind: Literal["observation", "state"], data: Mapping[str, Any]) -> str:
-    """Write a server's message."""
+    """Return a server's message as JSON text."""
     return json.dumps({"type": kind, "data": dict(data)})
 
 

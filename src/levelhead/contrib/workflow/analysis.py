@@ -131,7 +131,7 @@ class Analysis:
 def analyse(
     batches: Sequence[Batch], updates: Sequence[tuple[int, float, bool]] = (), choices: Sequence[Choice] = ()
 ) -> Analysis:
-    """Analyse a run.
+    """Analyse the workflows that a run wrote.
 
     Args:
         batches: What it wrote, in order; of a run that keeps samples, those.

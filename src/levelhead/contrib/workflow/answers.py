@@ -62,15 +62,15 @@ def grade_number(answer: str, reference: str) -> float:
     if wanted is None:
         same = _FILLING.sub("", _stated(answer)) == _FILLING.sub("", reference)
         return 1.0 if same else grade_words(answer, (reference,))
-    given = _read(_stated(answer))
-    if given is None:
+    stated = _read(_stated(answer))
+    if stated is None:
         return 0.0
-    if same_value(given, wanted):
+    if same_value(stated, wanted):
         return 1.0
-    if given.unit is not None and wanted.unit is not None:
-        bare = same_value(Quantity(given.value), Quantity(wanted.value))
+    if stated.unit is not None and wanted.unit is not None:
+        bare = same_value(Quantity(stated.value), Quantity(wanted.value))
         return 0.4 if bare else 0.2
-    return _near(as_float(given), as_float(wanted), wanted.decimals)
+    return _near(as_float(stated), as_float(wanted), wanted.decimals)
 
 
 def _stated(answer: str) -> str:

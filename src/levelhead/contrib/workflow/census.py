@@ -100,7 +100,7 @@ _DIFFICULTIES = ("easy", "medium", "hard")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One scored answer.
+    """One answer of the policy with its score.
 
     Attributes:
         domain: Of its problem.

@@ -49,7 +49,6 @@ class _Part:
         self.lines += [{**line, "points": [[a + x, b + y] for a, b in line["points"]]} for line in part.lines]
 
     def line(self, *points: tuple[float, float], label: str = "", arrow: bool = True) -> None:
-        """Add a line."""
         self.lines.append({"points": [list(point) for point in points], "label": label, "arrow": arrow})
 
 

@@ -57,7 +57,7 @@ class Asking:
         return self._drafts[min(self._drafts)]
 
     async def draft(self, operator: str, path: Path, before: Draft | None) -> Draft:
-        """Write a draft."""
+        """Let the model answer the problem as an operator does."""
         self.calls += 1
         self._drafts[path] = await self._draft(operator, path, before)
         return self._drafts[path]
@@ -79,14 +79,14 @@ class Asking:
         if not draft.text.strip():
             return Verdict(True, operator, "there is no answer yet")
         if operator == "Review":
-            said = await self._ask(prompts.review(self._problem, draft.text), path, temperature=0.0)
-            return Verdict(read_verdict(said, draft.text) is False, operator, said[:_LONGEST_NOTE])
+            reply = await self._ask(prompts.review(self._problem, draft.text), path, temperature=0.0)
+            return Verdict(read_verdict(reply, draft.text) is False, operator, reply[:_LONGEST_NOTE])
         if self._problem.domain == "code":
             return await self._test_code(path, draft)
         return await self._test_answer(path, draft)
 
     async def revise(self, path: Path, draft: Draft, verdict: Verdict) -> Draft:
-        """Write a better draft."""
+        """Let the model improve a draft by its review."""
         self.calls += 1
         return Draft(await self._ask(prompts.revise(self._problem, draft.text, verdict.note), path))
 
@@ -104,8 +104,8 @@ class Asking:
         if operator == "ScEnsemble":
             return most_agreed(drafts, self._problem.domain)
         asks = OPERATORS[operator].calls
-        said = await asyncio.gather(*(self._one_vote(path, i, drafts) for i in range(asks)))
-        votes = Counter(vote for vote in said if vote is not None)
+        replies = await asyncio.gather(*(self._one_vote(path, i, drafts) for i in range(asks)))
+        votes = Counter(vote for vote in replies if vote is not None)
         if not votes:
             return drafts[0]
         best = max(votes.values())
@@ -115,17 +115,17 @@ class Asking:
         order = list(range(len(drafts)))
         random.Random(f"{self._sample}/{path}/{turn}").shuffle(order)
         asked = prompts.choose(self._problem, [drafts[i].text for i in order])
-        said = await self._ask(asked, (*path, turn), temperature=0.0)
+        reply = await self._ask(asked, (*path, turn), temperature=0.0)
         names = {prompts.letter(place): i for place, i in enumerate(order)}
-        letter = read_letter(said, names, [draft.text for draft in drafts])
+        letter = read_letter(reply, names, [draft.text for draft in drafts])
         return None if letter is None else names[letter]
 
     async def _program(self, path: Path, before: str | None) -> Draft:
         """Write a program and run it; a program that fails is written once more, with its error at hand."""
         error: str | None = None
         for attempt in range(OPERATORS["Programmer"].calls):
-            said = await self._ask(prompts.programmer(self._problem, before, error), (*path, attempt))
-            source = extract_program(said, self._problem.entry_point or "main")
+            reply = await self._ask(prompts.programmer(self._problem, before, error), (*path, attempt))
+            source = extract_program(reply, self._problem.entry_point or "main")
             result = await self._bench.run(run_program, f"{self._problem.preamble}{source}")
             if self._problem.domain == "code":
                 if result.status == "ok":
@@ -136,9 +136,9 @@ class Asking:
         return Draft("")
 
     async def _test_code(self, path: Path, draft: Draft) -> Verdict:
-        said = await self._ask(prompts.write_tests(self._problem), path, temperature=0.0)
+        reply = await self._ask(prompts.write_tests(self._problem), path, temperature=0.0)
         name = self._problem.entry_point or ""
-        tests = "\n".join(line for line in extract_program(said, name).splitlines() if line.startswith("assert "))
+        tests = "\n".join(line for line in extract_program(reply, name).splitlines() if line.startswith("assert "))
         if not tests:
             return Verdict(False, "Test", "no test could be written")
         source = f"{self._problem.preamble}{extract_program(draft.text, name)}"
@@ -146,8 +146,8 @@ class Asking:
         return Verdict(run.level < 1.0, "Test", f"{run.passed} of {run.total} tests pass. {run.note}"[:_LONGEST_NOTE])
 
     async def _test_answer(self, path: Path, draft: Draft) -> Verdict:
-        said = await self._ask(prompts.write_check(self._problem, draft.text), path, temperature=0.0)
-        result = await self._bench.run(run_program, extract_program(said, "main"))
+        reply = await self._ask(prompts.write_check(self._problem, draft.text), path, temperature=0.0)
+        result = await self._bench.run(run_program, extract_program(reply, "main"))
         # A check that does not run says nothing about the answer.
         fault = result.status == "ok" and "FAIL" in result.stdout and "PASS" not in result.stdout
         return Verdict(fault, "Test", f"a check printed: {result.stdout.strip() or _why(result)}"[:_LONGEST_NOTE])

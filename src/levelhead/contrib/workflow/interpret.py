@@ -54,7 +54,7 @@ class Outcome:
 
 
 class Executor(Protocol):
-    """Runs workflows."""
+    """Runs workflows on their problems."""
 
     async def execute(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run all jobs and return their outcomes in order.
@@ -114,7 +114,7 @@ class Backend(Protocol[D]):
         ...
 
     async def vote(self, operator: str, path: Path, drafts: Sequence[D]) -> D:
-        """Choose among drafts."""
+        """Return the draft that most votes are for."""
         ...
 
 

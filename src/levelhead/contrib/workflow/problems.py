@@ -26,7 +26,7 @@ DOMAINS: tuple[Domain, ...] = ("math", "code", "qa")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem.
+    """One problem that a workflow is to solve.
 
     Attributes:
         id: Unique within the task and stable across runs.

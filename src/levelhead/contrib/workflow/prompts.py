@@ -68,7 +68,7 @@ def form(problem: Problem) -> str:
 
 
 def custom(problem: Problem, before: str | None) -> list[Message]:
-    """Ask for an answer."""
+    """Return the messages that ask for a brief answer."""
     return _ask(problem, f"Solve the problem. Be brief. {form(problem)}", before)
 
 
@@ -92,7 +92,7 @@ def programmer(problem: Problem, before: str | None, error: str | None = None) -
 
 
 def code_generate(problem: Problem, before: str | None) -> list[Message]:
-    """Ask for the function."""
+    """Return the messages that ask for the function."""
     name = problem.entry_point or "solve"
     task = f"Write the Python function {name} that solves the problem, in one ```python code block, and nothing else."
     return _ask(problem, task, before)

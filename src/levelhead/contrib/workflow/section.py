@@ -66,8 +66,8 @@ def _validity(analysis: Analysis) -> Chart:
     steps = list(analysis.validity)
     curve = Series(metric.VALIDITY, steps, list(analysis.validity.values()))
     collapse = analysis.collapse
-    said = "no update to judge" if collapse.rate is None else f"{collapse.collapsed} of {collapse.updates} updates"
-    hint = f"Dotted: an update whose next answers lost more than half of their validity ({said})."
+    share = "no update to judge" if collapse.rate is None else f"{collapse.collapsed} of {collapse.updates} updates"
+    hint = f"Dotted: an update whose next answers lost more than half of their validity ({share})."
     traces = [line_trace(curve, "valid", "$accent", markers=len(steps) < 60)]
     chart = Chart("workflow-validity", "Validity and updates", hint, traces, {"yaxis": _SHARE})
     return chart.with_marks([(step, "$bad") for step in analysis.collapsed_at][:MOST_MARKS])

@@ -66,11 +66,11 @@ class ConstantAnswer(Tuned):
         """What perfect answers would be like, and what the answers told of the prompt before."""
         if late.perfect is not None:
             case.add(self.ANSWERS_SHOULD_DIFFER_WEIGHT, "answers-should-differ", share=late.perfect)
-        told = max(
+        informative = max(
             (before[i : i + self.TOLD_ROWS] for i in range(max(1, len(before) - self.TOLD_ROWS + 1))), key=stats.mean
         )
-        if tells(told):
-            case.add(1.0, "answers-told-more", early=stats.mean(told), late=late.information)
+        if tells(informative):
+            case.add(1.0, "answers-told-more", early=stats.mean(informative), late=late.information)
         else:
             # Some find the best answer to all prompts first, and learn to tell them apart from there.
             self.argue(case, "answers-never-told", rows, rows=rows)

@@ -107,7 +107,7 @@ class Candidate:
         return self
 
     def show_value(self, metric: str, step: float, value: float) -> Candidate:
-        """Show one number."""
+        """Add one reading to those that a report shows."""
         reading = Reading(metric, step, value)
         if reading not in self.readings and len(self.readings) < _MAX_READINGS:
             self.readings.append(reading)
@@ -115,7 +115,7 @@ class Candidate:
 
     @property
     def log_odds(self) -> float:
-        """Prior and arguments together."""
+        """Log odds of the finding: prior and evidence together."""
         return PRIOR + sum(argument.weight for argument in self.evidence)
 
 
@@ -159,7 +159,7 @@ class View:
 
     @property
     def rows(self) -> int:
-        """Rows of the run."""
+        """Number of rows that were read."""
         return self.history.rows
 
     def series(self, *names: str) -> Series:
@@ -334,7 +334,7 @@ class Detector(Protocol):
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Findings it may raise."""
+        """Codes of the findings that it may raise."""
         ...
 
     def examine(self, view: View) -> Iterable[Candidate]:

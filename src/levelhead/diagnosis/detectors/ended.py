@@ -27,18 +27,18 @@ class Ended(Tuned):
         if last is None:
             return
         step, code = float(last.get("step") or 0), str(last.get("code"))
-        said = printable(last.get("message", ""), _MOST_CHARACTERS)
+        words = printable(last.get("message", ""), _MOST_CHARACTERS)
         if code == "rewards":
             case = Candidate(REWARDS, first_step=step, severity="critical")
             key = "ended-by-endpoint" if _is_endpoint(last) else "ended-by-rewards"
-            yield case.add(self.ENDED_BY_REWARDS_WEIGHT, key, step=step, message=said)
+            yield case.add(self.ENDED_BY_REWARDS_WEIGHT, key, step=step, message=words)
         elif code in CATALOGUE:
             # The detectors may have more to say of it; that it is there, the guard was sure enough to act upon.
             case = Candidate(code, first_step=step, severity="critical")
-            yield case.add(self.ENDED_BY_GUARD_WEIGHT, "ended-by-guard", step=step, message=said)
+            yield case.add(self.ENDED_BY_GUARD_WEIGHT, "ended-by-guard", step=step, message=words)
         else:
             case = Candidate(ERROR, first_step=step, severity="critical")
-            yield case.add(self.ENDED_BY_ERROR_WEIGHT, "ended-by-error", step=step, message=said)
+            yield case.add(self.ENDED_BY_ERROR_WEIGHT, "ended-by-error", step=step, message=words)
 
 
 def last_stop(events: Sequence[Mapping[str, Any]], history: History) -> Mapping[str, Any] | None:

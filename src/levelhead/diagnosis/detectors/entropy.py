@@ -70,8 +70,10 @@ class EntropyCollapse(Tuned):
             return
         m = len(dead) // self.ENDS_OF_DEAD or 1
         early, late = 1 - stats.mean(dead.values[:m]), 1 - stats.mean(dead.values[-m:])
-        left = stats.ramp(late, *self.CONTRAST_LEFT_RANGE) * stats.ramp(stats.ratio(late, early), *self.CONTRAST_RANGE)
-        case.add(self.CONTRAST_LEFT_WEIGHT * left, "contrast-left", share=late)
+        remains = stats.ramp(late, *self.CONTRAST_LEFT_RANGE) * stats.ramp(
+            stats.ratio(late, early), *self.CONTRAST_RANGE
+        )
+        case.add(self.CONTRAST_LEFT_WEIGHT * remains, "contrast-left", share=late)
 
     def _speed(self, case: Candidate, entropy: Series) -> None:
         if len(entropy) < self.ROWS_OF_SPEED:
@@ -209,8 +211,8 @@ class EntropySign(Tuned):
         n = min(len(entropy), len(coef))
         e, c = entropy.values[-n:], coef.values[-n:]
         # By its logarithm, as long as there is something left to fall.
-        left = next((i for i, value in enumerate(e) if value < self.GONE * max(e)), n)
-        e, c, n = [stats.ln(value) for value in e[:left]], c[:left], left
+        end = next((i for i, value in enumerate(e) if value < self.GONE * max(e)), n)
+        e, c, n = [stats.ln(value) for value in e[:end]], c[:end], end
         low, high = min(c), max(c)
         if high <= 0 or high < self.BONUS_CHANGE * max(low, 1e-12):
             return

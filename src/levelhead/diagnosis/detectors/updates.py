@@ -64,11 +64,11 @@ class CatastrophicUpdate(Tuned):
         Where a log is short, three rows are much of it, and no moment.
         """
         high, low = rest + self.FALL_BEGINS * (level - rest), rest + self.FALL_DONE * (level - rest)
-        left = next((i for i in range(at - 1, -1, -1) if reward.values[i] >= high), 0)
+        start = next((i for i in range(at - 1, -1, -1) if reward.values[i] >= high), 0)
         right = next((i for i in range(at, len(reward)) if reward.values[i] <= low), len(reward) - 1)
         n = len(reward)
         return stats.ramp(
-            right - left,
+            right - start,
             max(min(self.SLOW_ROWS, self.SLOW_OF_SHORT * n), self.SLOW_OF_LONG * n),
             max(min(self.ABRUPT_ROWS, self.ABRUPT_OF_SHORT * n), self.ABRUPT_OF_LONG * n),
         )

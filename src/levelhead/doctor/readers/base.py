@@ -94,7 +94,7 @@ class Unread:
     samples: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, line: int, why: Phrase, text: str = "") -> None:
-        """Note one item."""
+        """Count one item and keep it as a sample while there is room."""
         self.count += 1
         if len(self.samples) < _MAX_UNREAD:
             sample: dict[str, Any] = {"line": line, "why": why}
@@ -115,7 +115,7 @@ class Reader(Protocol):
     unread: Unread
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
-        """Rows completed by ``chunk``."""
+        """Yield the rows that ``chunk`` completes."""
         ...
 
     def close(self) -> Iterator[Row]:

@@ -104,7 +104,7 @@ class TensorBoardReader:
         del self._buffer[:at]
 
     def close(self) -> Iterator[Row]:
-        """The last step's row."""
+        """Yield the row of the last step."""
         if self._buffer:
             self.unread.add(self._number + 1, _ENDS_INSIDE())
             self._buffer.clear()

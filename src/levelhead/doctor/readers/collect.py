@@ -71,7 +71,7 @@ class Collector:
 
     @property
     def run(self) -> History:
-        """The history to diagnose."""
+        """The history of the run that is diagnosed."""
         self._place_first(None)
         return self.history if self._best is None or self.history.rows >= self._best.rows else self._best
 

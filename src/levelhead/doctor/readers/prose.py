@@ -200,7 +200,7 @@ def _expressions() -> tuple[re.Pattern[str], re.Pattern[str], Mapping[str, re.Pa
 class Statements:
     """Faults named so far, by finding; at most a few thousand lines are looked at."""
 
-    found: dict[str, Statement] = field(default_factory=dict)
+    by_code: dict[str, Statement] = field(default_factory=dict)
     _lines: int = 0
 
     def take(self, text: str, number: int) -> None:
@@ -217,8 +217,8 @@ class Statements:
             if match is None or hedges.search(plain[: match.start()]) or denied.search(plain[match.end() :]):
                 continue
             headed = text.lstrip().startswith("#") or "**" in text
-            if code in self.found:
-                self.found[code].lines += 1
-                self.found[code].headed |= headed
+            if code in self.by_code:
+                self.by_code[code].lines += 1
+                self.by_code[code].headed |= headed
             else:
-                self.found[code] = Statement(plain.strip(" #|-")[:_QUOTED], number, 1, headed)
+                self.by_code[code] = Statement(plain.strip(" #|-")[:_QUOTED], number, 1, headed)

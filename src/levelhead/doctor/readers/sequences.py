@@ -188,10 +188,10 @@ class Sequences:
     def _statistics(self, text: str, number: int) -> list[Row] | None:
         behind = _BEHIND.match(text)
         if behind and self._translator.knows(name := behind.group("name").strip(" *`")):
-            told = [
+            pairs = [
                 (statistic_of(m.group("word")), m.group("value")) for m in _STATISTICS.finditer(behind.group("rest"))
             ]
-            rows = [row for word, value in told if word and (row := self._row(name, value, number, word))]
+            rows = [row for word, value in pairs if word and (row := self._row(name, value, number, word))]
             if rows:
                 return rows
         lone = _LONE.match(text)

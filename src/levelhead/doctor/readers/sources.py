@@ -92,7 +92,7 @@ def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
 
 
 def _of(subject: object, why: Phrase) -> Phrase:
-    return Phrase(f"{subject}: ") + why
+    return Phrase(f"{subject}: ", f"{subject}\uff1a") + why
 
 
 def _value_name(path: Path) -> str:
@@ -104,14 +104,14 @@ def _value_name(path: Path) -> str:
     return stem.rsplit("train_", 1)[-1].rsplit("tag-", 1)[-1]
 
 
-def open_reader(path: Path, head: bytes, given: str | None, extra: Mapping[str, str] | None) -> Reader:
+def open_reader(path: Path, head: bytes, layout: str | None, extra: Mapping[str, str] | None) -> Reader:
     """The reader for a file whose first bytes are ``head``."""
-    return make_reader(given or recognise(head), extra, _value_name(path))
+    return make_reader(layout or recognise(head), extra, _value_name(path))
 
 
 def read_files(
     paths: Sequence[Path],
-    given: str | None = None,
+    layout: str | None = None,
     extra: Mapping[str, str] | None = None,
     capacity: int = DEFAULT_CAPACITY,
 ) -> Log:
@@ -129,7 +129,7 @@ def read_files(
     for path in paths:
         stream = chunks_of(path)
         first = next(stream, b"")
-        reader = open_reader(path, first[:HEAD], given, extra)
+        reader = open_reader(path, first[:HEAD], layout, extra)
         formats.append(reader.format)
         for chunk in itertools.chain((first,), stream):
             for row in reader.feed(chunk):
@@ -152,7 +152,7 @@ def read_files(
 
 def read(
     path: str | Path,
-    given: str | None = None,
+    layout: str | None = None,
     extra: Mapping[str, str] | None = None,
     capacity: int = DEFAULT_CAPACITY,
 ) -> Log:
@@ -160,7 +160,7 @@ def read(
 
     Args:
         path: File or folder; :data:`STDIN` for standard input.
-        given: Format name; recognised by content unless given.
+        layout: Name of the format; recognised by content when ``None``.
         extra: The user's own ``canonical -> raw key`` pairs.
         capacity: Readings kept per signal before neighbours are merged.
 
@@ -169,14 +169,14 @@ def read(
     """
     path = Path(path)
     if str(path) == STDIN:
-        log = read_files([path], given, extra, capacity)
+        log = read_files([path], layout, extra, capacity)
         if not log.history.rows and not log.statements:
             raise InputError(_of("standard input", _NO_METRICS(format=repr(log.format))))
         return log
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
     folder = path.is_dir()
-    log = _read_folder(path, given, extra, capacity) if folder else read_files([path], given, extra, capacity)
+    log = _read_folder(path, layout, extra, capacity) if folder else read_files([path], layout, extra, capacity)
     if not log.history.rows and folder and (events := read_events(path / "events.jsonl")):
         last = events[-1]
         raise InputError(
@@ -191,9 +191,9 @@ def read(
     return log
 
 
-def _read_folder(folder: Path, given: str | None, extra: Mapping[str, str] | None, capacity: int) -> Log:
+def _read_folder(folder: Path, layout: str | None, extra: Mapping[str, str] | None, capacity: int) -> Log:
     for paths in _known_layouts(folder):
-        log = read_files(paths, given, extra, capacity)
+        log = read_files(paths, layout, extra, capacity)
         if log.history.rows:
             log.events = read_events(folder / "events.jsonl")
             return log
@@ -202,7 +202,7 @@ def _read_folder(folder: Path, given: str | None, extra: Mapping[str, str] | Non
         raise InputError(_of(folder, _NO_LOG()))
     best: Log | None = None
     for paths in _grouped(candidates):
-        log = read_files(paths, given, extra, capacity)
+        log = read_files(paths, layout, extra, capacity)
         if best is None or log.history.rows > best.history.rows:
             best = log
     if best is None:

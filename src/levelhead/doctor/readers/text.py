@@ -80,7 +80,7 @@ class TextReader:
         self._stripped = False
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
-        """Rows completed by ``chunk``."""
+        """Yield the rows that ``chunk`` completes."""
         for line in self._lines.feed(chunk):
             yield from self._counted(self._line(line))
 
@@ -110,7 +110,7 @@ class TextReader:
     @property
     def statements(self) -> dict[str, Statement]:
         """Faults that the text names, by finding."""
-        return self._statements.found
+        return self._statements.by_code
 
     def _counted(self, rows: Iterator[Row]) -> Iterator[Row]:
         for row in rows:
@@ -292,9 +292,9 @@ class TextReader:
         if row:
             return [*self._end_of_block(), row]
         if text.count(" ") > 3 and not self._rows and len(self._said) < _MAX_SAID:
-            said = sentences(text, self._number, self._translator)
-            self._said += said
-            if said:
+            statements = sentences(text, self._number, self._translator)
+            self._said += statements
+            if statements:
                 return []
         return self._begin(mark) if len(text) < _LONGEST_HEADING else []
 

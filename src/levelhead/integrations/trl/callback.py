@@ -91,7 +91,7 @@ class LevelheadCallback(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Look at a row."""
+        """Diagnose the run with the row that TRL logs."""
         news = self.live.see(logs or {}, float(state.global_step))
         if state.is_world_process_zero:
             for finding in news:

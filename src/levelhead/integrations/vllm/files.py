@@ -68,7 +68,7 @@ class FilesEngine(WeightTransferEngine[Init, Update]):  # type: ignore[misc]
         self.model.load_weights(self._read(update_info.paths))
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the engine holds no connection."""
 
     def _read(self, paths: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
         from safetensors import safe_open

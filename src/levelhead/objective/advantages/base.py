@@ -17,7 +17,7 @@ Array: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class Advantages:
-    """What an estimator returns.
+    """Advantages of a batch, as an estimator returns them.
 
     Attributes:
         values_gk: Advantage of each rollout, shape (groups, K); exactly 0 in a group that is not live.

@@ -21,7 +21,7 @@ from levelhead.objective.terms import Term, scalar_loss
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """What a merge did.
+    """What one merge of the tasks' gradients did.
 
     Attributes:
         kind: The aggregator that was used.
@@ -238,7 +238,7 @@ class GradientMerger:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`.
+        """Restore the state that :meth:`state_dict` returned.
 
         Raises:
             ValueError: If the saved aggregator is unknown.

@@ -71,7 +71,7 @@ MakeDecoder = Callable[[Sequence[Prompt], int, int], Decoder]
 
 
 class Backend(Protocol):
-    """Runs a policy's model.
+    """Runs the forward passes of a policy's model.
 
     A backend holds no weights: copies of a policy share it, and what it has found out of the model.
     """

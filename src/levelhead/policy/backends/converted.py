@@ -32,7 +32,7 @@ class Converted(nn.Module):
         self._weights = {name: weight.detach().to(policy.compute_dtype) for name, weight in _coarser(policy)}
 
     def forward(self, **inputs: Any) -> Any:
-        """As the model."""
+        """Run the model with the converted weights."""
         if not self._weights:
             return self._model[0](**inputs)
         # Weights that layers share are converted one by one: an embedding stays in float32 where the output layer's

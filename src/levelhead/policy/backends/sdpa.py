@@ -33,7 +33,7 @@ class Sdpa:
         return policy.shares_prefixes
 
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
-        """See :class:`~levelhead.policy.backends.base.Backend`.
+        """Return the needed hidden states, one sequence a row.
 
         Raises:
             ValueError: The micro-batch was packed for a backend that computes trees without a mask.

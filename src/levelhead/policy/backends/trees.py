@@ -37,7 +37,7 @@ class TreeAttention(Protocol):
     """What stands in for an attention mask."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Attention of one layer.
+        """Compute the attention of one layer.
 
         Args:
             layer: Its index.

@@ -32,7 +32,7 @@ _ANNOUNCED = (
 
 
 class Place(NamedTuple):
-    """Where answers stand.
+    """A place in the prompts where answers stand.
 
     Attributes:
         before: Words in front of them.

@@ -89,15 +89,15 @@ class CustomGradient(Check):
         mask_nt = torch.ones_like(old_nt)
 
         def value(logp_nt: Tensor) -> Tensor:
-            made = losses.policy_loss(
+            result = losses.policy_loss(
                 loss, logp_nt, old_nt, advantages_n, mask_nt, generator=torch.Generator().manual_seed(1)
             )
-            return (made.surrogate_nt * mask_nt).sum()
+            return (result.surrogate_nt * mask_nt).sum()
 
         def slope(logp_nt: Tensor) -> Tensor:
             leaf = logp_nt.clone().requires_grad_()
-            made = value(leaf)
-            return torch.autograd.grad(made, leaf)[0] if made.requires_grad else torch.zeros_like(logp_nt)
+            result = value(leaf)
+            return torch.autograd.grad(result, leaf)[0] if result.requires_grad else torch.zeros_like(logp_nt)
 
         along_nt = slope(old_nt)
         off = int((along_nt * advantages_n[:, None] < 0).sum())

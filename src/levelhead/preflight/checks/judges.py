@@ -74,15 +74,15 @@ def verdicts_of(context: PreflightContext, task: SingleTurnTask, grader: Grader)
         answers = [answer for _, answer in cases]
         kinds = [kind for kind, _ in cases]
         if not grader.titles:
-            made = [_asked(context, grader, name, kinds, grader.grade(answers, PATIENCE_S), fatal=True)]
+            gradings = [_asked(context, grader, name, kinds, grader.grade(answers, PATIENCE_S), fatal=True)]
         else:
-            made = [
+            gradings = [
                 _asked(context, grader, f"{name}/{t}", kinds, grader.grade_by(t, answers, PATIENCE_S), fatal=False)
                 for t in grader.titles
             ]
-        if made and all(verdicts.error for verdicts in made):
+        if gradings and all(verdicts.error for verdicts in gradings):
             grader.asks = False
-        context.verdicts[name] = made
+        context.verdicts[name] = gradings
     return context.verdicts[task.name]
 
 
@@ -96,12 +96,12 @@ def _asked(
     fatal: bool,
 ) -> Verdicts:
     try:
-        made = list(zip(kinds, context.loop.run(grades), strict=True))
+        graded = list(zip(kinds, context.loop.run(grades), strict=True))
     except RewardError as error:
         return Verdicts(whose, error=str(error).splitlines()[0], fix=error.fix, fatal=fatal, cause=error.cause)
     except InputError as error:
         return Verdicts(whose, error=str(error).splitlines()[0])
-    return Verdicts(whose, made, last=grader.last_failure)
+    return Verdicts(whose, graded, last=grader.last_failure)
 
 
 def judged_answers(task: SingleTurnTask, prompts: Sequence[Prompt]) -> list[tuple[str, Answer]]:

@@ -114,10 +114,10 @@ class PairsClasses(Check):
         own = _deviations(alike_nn, labels, 0)
         if own >= CHANCE:
             return self.ok(self.belong, name, kinds=kinds, own=own)
-        told: dict[str, Any] = {"rows": len(labels), "kinds": kinds, "own": own}
+        fields: dict[str, Any] = {"rows": len(labels), "kinds": kinds, "own": own}
         if len(labels) >= ENOUGH and _names_classes(prompts, labels):
-            return self.warn(self.shuffled, name, **told, label=max({*labels}, key=labels.count))
-        return self.ok(self.unknown, name, **told)
+            return self.warn(self.shuffled, name, **fields, label=max({*labels}, key=labels.count))
+        return self.ok(self.unknown, name, **fields)
 
 
 def _names_classes(prompts: Sequence[Prompt], labels: Sequence[str]) -> bool:

@@ -62,7 +62,7 @@ class GenerationPrompt(Check):
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
-        """Yield one outcome."""
+        """Compare the template with and without a generation prompt."""
         from levelhead.preflight.rendering import by_template, parting
         from levelhead.text.traits import probe
 
@@ -111,8 +111,8 @@ class RenderedPrompts(Check):
         "按训练的方式渲染每个任务的长短提示词，解码 id，并与分词器自己的渲染比较。",
     )
     cannot = Message(
-        "It looks at a few prompts per task; what the sampler really read is compared by tokens/made-once.",
-        "每个任务只看几条提示词；采样端实际读到的由 tokens/made-once 比较。",
+        "It looks at a few prompts per task.",
+        "每个任务只看几条提示词。",
     )
     right = Message("{count} prompts are their rendered messages, whole", "{count} 条提示词都是完整渲染的消息")
     _fix = Fix(
@@ -133,7 +133,7 @@ class RenderedPrompts(Check):
     )
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
-        """Yield one outcome."""
+        """Compare every sampled prompt with the template's own rendering."""
         from levelhead.preflight.rendering import by_template, parting, spelled
 
         codec, count = context.codec, 0

@@ -80,7 +80,7 @@ class RewardsFinite(Check):
     known_fix = Message("{error}", "{error}", fix=Fix("{fix}", "{fix}"))
 
     def run(self, context: PreflightContext) -> Iterator[Outcome]:
-        """Yield one outcome."""
+        """Look at the error, if any, that scoring the rollouts met."""
         error = context.sampled.error
         if error is None:
             yield self.ok(self.right, count=len(context.rollouts))

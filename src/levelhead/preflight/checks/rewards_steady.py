@@ -44,20 +44,14 @@ def other_random_numbers() -> Iterator[None]:
 
 
 class _LaterDate(dt.date):
-    """Today is another day."""
-
     @classmethod
     def today(cls) -> _LaterDate:
-        """Return the shifted day."""
         return cls.fromtimestamp(time.time())
 
 
 class _LaterTime(dt.datetime):
-    """Now is another time."""
-
     @classmethod
     def now(cls, tz: dt.tzinfo | None = None) -> _LaterTime:
-        """Return the shifted time."""
         return cls.fromtimestamp(time.time(), tz)
 
     @classmethod
@@ -67,7 +61,6 @@ class _LaterTime(dt.datetime):
 
     @classmethod
     def today(cls) -> _LaterTime:
-        """Return the shifted time."""
         return cls.now()
 
 

@@ -176,9 +176,9 @@ class SpelledTags(Check):
                 tokens.update(dict.fromkeys((*in_prompt, *in_answer)))
             files = 0
             for texts in texts_of_rewards(task):
-                found = template.control_tokens_in(texts, options) if options is not None else ()
-                files += bool(found)
-                tokens.update(dict.fromkeys(found))
+                controls = template.control_tokens_in(texts, options) if options is not None else ()
+                files += bool(controls)
+                tokens.update(dict.fromkeys(controls))
             counts = {"prompts": prompts, "answers": answers, "asked": asked, "files": files}
             if before:
                 fields = {"count": before, "prompts": prompts, "mark": mark}
@@ -258,11 +258,11 @@ class OpenedThought(Check):
                 continue
             perfect = [a for kind, a in zip(probes.kinds, probes.answers, strict=True) if kind == "oracle"]
             texts = [context.codec.decode(a.token_ids, a.prompt.chat) for a in perfect]
-            made = [
+            thoughtful = [
                 f"one reason\n{mark.closer}\n\n{end}" for end in ("7", "<answer>7</answer>", "<answer>\n7\n</answer>")
             ]
             answers = [replace(a, text=text) for a, text in zip(perfect, texts, strict=True)]
-            answers += [replace(probes.answers[0], text=text) for text in made]
+            answers += [replace(probes.answers[0], text=text) for text in thoughtful]
             before = scores_of(context, probes, answers)
             after = scores_of(context, probes, [replace(a, text=mark.tag + mark.space + a.text) for a in answers])
             rows = [

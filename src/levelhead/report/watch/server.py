@@ -129,7 +129,7 @@ class WatchServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Address of the page."""
+        """The page's address on this server."""
         return f"http://{self._name}:{self.server_port}/"
 
     @property
@@ -163,7 +163,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """Answer a request."""
         try:
             try:
                 address = urlsplit(self.path)
@@ -178,8 +177,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         except Exception as error:
             # A damaged run must not end the page: what could not be read is said there.
-            said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", f"{said}\n".encode())
+            message = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", f"{message}\n".encode())
 
     do_HEAD = do_GET  # noqa: N815 - the standard library's name
 
@@ -338,8 +337,8 @@ def _pages(server: WatchServer, query: Query) -> Any:
     try:
         return player.play(row)
     except (InputError, TimeoutError) as error:
-        said = str(error) or "the episode took too long"
-        raise _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, said.splitlines()[0]) from error
+        message = str(error) or "the episode took too long"
+        raise _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, message.splitlines()[0]) from error
 
 
 def _run(server: WatchServer, query: Query) -> WatchedRun:

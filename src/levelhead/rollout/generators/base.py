@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One sampled completion.
+    """One completion with the weights that sampled it.
 
     Attributes:
         turn: Its context, token ids, log-probabilities and finish reason.
@@ -72,7 +72,7 @@ class Generator(Protocol):
         ...
 
     async def generate(self, request: Request) -> Completion:
-        """Draw one completion.
+        """Sample one completion of a prompt.
 
         Its tokens depend on the weights, the seed, the prompt's id and tokens and the index, and on nothing that is
         sampled at the same time.

@@ -94,7 +94,7 @@ class Comparer:
         return reply == "equal", "" if reply in ("equal", "different") else reply
 
     def close(self) -> None:
-        """End the child."""
+        """End the child process, if one runs."""
         with self._lock:
             self._end()
 

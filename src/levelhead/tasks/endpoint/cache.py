@@ -21,7 +21,7 @@ _ADDED = {"cut": "INTEGER NOT NULL DEFAULT 0", "yes": "REAL"}
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered.
+    """A model's answer to one request.
 
     Attributes:
         text: The answer.
@@ -124,6 +124,6 @@ class ReplyCache:
             return int(self._db.execute("SELECT COUNT(*) FROM replies").fetchone()[0])
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of stored replies."""
         with self._lock:
             self._db.close()

@@ -84,7 +84,7 @@ class ChatClient:
         self._exchange = Exchange(section, where, transport)
 
     async def __aenter__(self) -> Self:
-        """Open the connection."""
+        """Open the connection to the endpoint."""
         await self._exchange.__aenter__()
         return self
 
@@ -288,8 +288,8 @@ class ChatClient:
         """Whether a refusal names a key that calls can go without, or has been found to by another call."""
         if response.status not in _BAD_BODY:
             return False
-        said = response.body.decode(errors="replace")
-        change = self._pace.learned.learn(said, sent, self._section.extra_body)
+        message = response.body.decode(errors="replace")
+        change = self._pace.learned.learn(message, sent, self._section.extra_body)
         if change is not None:
             self._tell(f"{self._url} {change}")
         return change is not None or self._pace.learned.apply(sent) != sent
@@ -299,11 +299,11 @@ class ChatClient:
             reply = self._dialect.read(response.body, sent, self._section.max_tokens)
         except NoCompletionError as error:
             self._count_tokens(response.body, sent)
-            said = self._exchange.quote(response.body)
+            excerpt = self._exchange.quote(response.body)
             kind = f" of type {response.content_type}" if response.content_type else ""
             why = self._exchange.quote(str(error))
             reason = f"HTTP {response.status} with a reply{kind} that is no chat completion: {why}"
-            raise FailedAttemptError(f"{reason}: {said}" if said else reason) from error
+            raise FailedAttemptError(f"{reason}: {excerpt}" if excerpt else reason) from error
         return replace(reply, text=self._exchange.secrets.clean_reply(reply.text))
 
     def _count_tokens(self, raw: bytes, sent: Mapping[str, Any]) -> None:
@@ -326,11 +326,11 @@ class ChatClient:
             cause, holder = "authentication", self._section.api_key_env
             where = f"set {holder}" if holder else f"name a variable in {self._where}.api_key_env that is set"
             fix = f"{where} to a key that the endpoint accepts"
-        said = self._exchange.quote(response.body)
+        excerpt = self._exchange.quote(response.body)
         if response.redirect:
-            said = f"it sends calls on to {response.location}, where the key would go as well"
+            excerpt = f"it sends calls on to {response.location}, where the key would go as well"
             fix = f"set {self._where}.base_url to where the endpoint is, if you trust it"
-        return EndpointError(f"{url} refuses a call with HTTP {status}: {said}; {fix}", cause, fix)
+        return EndpointError(f"{url} refuses a call with HTTP {status}: {excerpt}; {fix}", cause, fix)
 
     def _outage(self, seconds: float, error: Exception, *, alone: bool) -> EndpointError:
         """What to say of a call that has been repeated for as long as there is patience; others may have replies."""

@@ -1,7 +1,7 @@
 """How providers write the same call and the same reply: three dialects over one client.
 
 A dialect is the shape of two JSON documents and a header.  Waiting, retrying, budgets, caches, caps on size and the
-handling of keys are the client's and the same for all (``docs/judges.md`` says why no library of providers is used).
+handling of keys are the client's and the same for all (``docs/experiments/judges.md`` says why no library is used).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Dialect(Protocol):
         ...
 
     def read(self, raw: bytes, sent: Mapping[str, Any], max_tokens: int) -> Reply:
-        """Read a reply's body.
+        """Read a reply from the body of a response.
 
         Raises:
             NoCompletionError: It is no reply.
@@ -91,7 +91,7 @@ class OpenAi:
     """Chat completions: OpenAI, and what most servers offer (vLLM, SGLang, Ollama, llama.cpp)."""
 
     def headers(self, key: str) -> dict[str, str]:
-        """Return the bearer token."""
+        """Return the key as a bearer token."""
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     def path(self, section: Endpoint) -> str:  # noqa: ARG002
@@ -116,7 +116,7 @@ class OpenAi:
         return body
 
     def read(self, raw: bytes, sent: Mapping[str, Any], max_tokens: int) -> Reply:
-        """Read a chat completion."""
+        """Read a reply from a chat completion's body."""
         return read_reply(raw, sent, max_tokens)
 
     def usage(self, data: Mapping[str, Any]) -> tuple[object, object]:
@@ -178,10 +178,10 @@ class Anthropic:
 
 
 class Gemini:
-    """Gemini's ``generateContent``."""
+    """The requests of Gemini's ``generateContent``."""
 
     def headers(self, key: str) -> dict[str, str]:
-        """Return the key."""
+        """Return the key in the header that Gemini reads."""
         return {"x-goog-api-key": key} if key else {}
 
     def path(self, section: Endpoint) -> str:

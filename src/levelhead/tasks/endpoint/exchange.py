@@ -192,12 +192,12 @@ class Exchange:
             raise InputError(f"{where}.base_url: {shown!r} names no host, or no port from 1 to 65535")
 
     async def __aenter__(self) -> Self:
-        """Open the connection."""
+        """Open the connection to the server."""
         await self._http.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connection."""
+        """Close the connection to the server."""
         await self._http.__aexit__(None, None, None)
 
     async def post(self, path: str, content: bytes) -> Response:
@@ -219,8 +219,8 @@ class Exchange:
             unreached = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
             raise (UnreachedError if unreached else FailedAttemptError)(text.rstrip(": ")) from error
         if response.status in _BUSY or response.status >= 500:
-            said = self.quote(response.body)
-            reason = f"HTTP {response.status}{f': {said}' if said else ''}"
+            excerpt = self.quote(response.body)
+            reason = f"HTTP {response.status}{f': {excerpt}' if excerpt else ''}"
             raise FailedAttemptError(reason, after_s, throttled=response.status == _THROTTLED)
         return response
 

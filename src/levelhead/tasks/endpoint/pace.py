@@ -282,7 +282,7 @@ class Gate:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def __aenter__(self) -> None:
-        """Wait in line."""
+        """Wait until one more request may be under way."""
         while self._inside >= int(self._width):
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)

@@ -167,7 +167,7 @@ def fingerprint(section: JudgeEndpoint | FunctionJudge, rubric: str, *, pairs: b
 
 
 def read_calibrations(path: str | Path) -> Calibrations:
-    """Read the file.
+    """Read the file of stored calibrations.
 
     Raises:
         InputError: It is not there, or is no such file.

@@ -164,7 +164,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VerdictForm:
-    """One form.
+    """One form in which a judge gives its verdict.
 
     Attributes:
         told: What the judge is told to do, after "Think in at most two sentences, then ..."; ``{mark}`` is the mark.
@@ -233,17 +233,17 @@ class VerdictForm:
     def _marked(self, text: str, mark: str, material: JudgedMaterial) -> Verdict | None:
         """The last verdict that carries the mark, wherever it stands."""
         lines = _lines(after_thoughts(text, material))
-        found = [verdict for _, verdict in self.find(lines) if verdict.mark.casefold() == mark]
-        return found[-1] if found else None
+        matches = [verdict for _, verdict in self.find(lines) if verdict.mark.casefold() == mark]
+        return matches[-1] if matches else None
 
     def _unmarked(self, text: str, material: JudgedMaterial) -> Verdict | None:
         """The verdict on the last line that is the judge's own, where others of its own lines give the same."""
         whole = _FENCED.fullmatch(after_thoughts(text, material)) if self.schema is not None else None
         lines = _lines(whole[1]) if whole else [one for one in own_lines(text, material) if not material.has_line(one)]
-        found = [(i, one) for i, one in self.find(lines) if not one.mark and not material.holds(one.words)]
-        if not found or found[-1][0] != len(lines) - 1 or len({one.value for _, one in found}) != 1:
+        matches = [(i, one) for i, one in self.find(lines) if not one.mark and not material.holds(one.words)]
+        if not matches or matches[-1][0] != len(lines) - 1 or len({one.value for _, one in matches}) != 1:
             return None
-        return found[-1][1]
+        return matches[-1][1]
 
 
 def _lines(text: str) -> list[str]:

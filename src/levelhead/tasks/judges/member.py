@@ -30,7 +30,7 @@ _LATENCIES = 10_000
 
 
 class Member(ABC):
-    """A judge among others.
+    """One judge of a panel.
 
     Attributes:
         title: Its name.
@@ -258,8 +258,8 @@ def _form(section: JudgeEndpoint, where: str, forms: Mapping[str, VerdictForm]) 
         except Exception:
             return None
 
-    told = form.told if marks else form.told.replace("[{mark}]", "")
-    return replace(form, told=told, parser=read)
+    instruction = form.told if marks else form.told.replace("[{mark}]", "")
+    return replace(form, told=instruction, parser=read)
 
 
 def takes_mark(parser: Callable[..., Any]) -> bool:

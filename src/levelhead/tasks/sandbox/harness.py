@@ -64,10 +64,10 @@ def pieces(tests: str, entry: str) -> tuple[bool, list[Piece]]:
 
 def _piece(node: ast.stmt) -> Piece:
     is_test = _is_test(node)
-    told = f"{ast.unparse(node)[:300]}: " if is_test else ""
+    source = f"{ast.unparse(node)[:300]}: " if is_test else ""
     module = ast.Module([node], [])
     Witness().generic_visit(module)
-    return Piece(told, compile(ast.fix_missing_locations(module), "tests", "exec"), is_test)
+    return Piece(source, compile(ast.fix_missing_locations(module), "tests", "exec"), is_test)
 
 
 def _called(node: ast.AST) -> str | None:
@@ -84,12 +84,14 @@ def _is_test(node: ast.stmt) -> bool:
 
 def _opened(check: ast.FunctionDef, entry: str) -> list[ast.stmt]:
     """Return the body of ``check(candidate)``, statement by statement; a call of it where it needs a scope."""
-    given = check.args
+    parameters = check.args
     scoped = any(isinstance(n, ast.Return | ast.Yield | ast.YieldFrom | ast.Nonlocal) for n in ast.walk(check))
-    plain = len(given.args) <= 1 and not (given.defaults or given.kwonlyargs or given.vararg or given.kwarg)
+    plain = len(parameters.args) <= 1 and not (
+        parameters.defaults or parameters.kwonlyargs or parameters.vararg or parameters.kwarg
+    )
     if plain and not scoped:
-        return [*(ast.parse(f"{argument.arg} = {entry}").body[0] for argument in given.args), *check.body]
-    return [check, *ast.parse(f"check({entry if given.args else ''})").body]
+        return [*(ast.parse(f"{argument.arg} = {entry}").body[0] for argument in parameters.args), *check.body]
+    return [check, *ast.parse(f"check({entry if parameters.args else ''})").body]
 
 
 def _why(error: BaseException, anything: type[BaseException] = BaseException) -> str:

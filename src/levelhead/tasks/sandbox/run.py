@@ -47,7 +47,7 @@ _said: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """How a program ended.
+    """How a program ended and what it wrote.
 
     Attributes:
         status: ``ok`` it ended with 0; ``error`` it ended otherwise; ``timeout``, ``memory``, ``output``, ``files`` it
@@ -205,8 +205,8 @@ def _watch(process: subprocess.Popen[bytes], limits: SandboxLimits) -> tuple[byt
             if pipe is not None:
                 selector.register(pipe, selectors.EVENT_READ, name)
         while selector.get_map() and over is None:
-            left = deadline - time.monotonic()
-            ready = selector.select(left) if left > 0 else []
+            remaining = deadline - time.monotonic()
+            ready = selector.select(remaining) if remaining > 0 else []
             if not ready:
                 over = "timeout"
             for key, _ in ready:

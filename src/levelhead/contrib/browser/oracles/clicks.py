@@ -24,7 +24,7 @@ from levelhead.contrib.browser.view import Element, View
 
 
 def first_button(view: View, _: int) -> Action:
-    """Click the only button."""
+    """Click the page's only button."""
     return press_button(view)
 
 
@@ -56,7 +56,7 @@ def focus_field(view: View, _: int) -> Action:
 
 
 def button_sequence(view: View, step: int) -> Action:
-    """Click ONE, then TWO."""
+    """Click button ONE, then button TWO."""
     return click(named(view, "ONE" if step == 1 else "TWO", "button"))
 
 
@@ -69,7 +69,7 @@ def button_delay(view: View, step: int) -> Action:
 
 
 def tab(view: View, _: int) -> Action:
-    """Click the tab named."""
+    """Click the tab that the goal names."""
     return click(named(view, matched(r"Click on (.*)\.", view.goal)[0], "tab"))
 
 

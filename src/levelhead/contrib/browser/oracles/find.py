@@ -63,7 +63,7 @@ def one_of(elements: Sequence[Element], index: int = 0) -> Element:
 
 
 def click(element: Element) -> Action:
-    """Click an element."""
+    """Return the click on an element."""
     return Action("click", element.ref)
 
 

@@ -102,20 +102,20 @@ def login(view: View, _: int) -> Action:
 
 
 def checkboxes(view: View, _: int) -> Action:
-    """Check the boxes listed."""
+    """Check the boxes that the goal lists, then submit."""
     listed = matched(r"Select (.*) and click", view.goal)[0].split(", ")
     boxes = [(box, box.name in listed) for box in with_role(view, "checkbox")]
     return check_all(boxes) or press_button(view, "Submit")
 
 
 def radio(view: View, _: int) -> Action:
-    """Choose the option named."""
+    """Choose the radio button that the goal names, then submit."""
     option = named(view, matched(r"Select (.*) and click", view.goal)[0], "radio")
     return press_button(view, "Submit") if "checked" in option.states else click(option)
 
 
 def choose(view: View, _: int) -> Action:
-    """Choose from a list."""
+    """Choose the goal's entry from the drop-down list, then submit."""
     wanted = matched(r"Select (.*) from the list", view.goal)[0]
     options = one_of(with_role(view, "combobox"))
     return press_button(view, "Submit") if options.value == wanted else Action("select", options.ref, wanted)

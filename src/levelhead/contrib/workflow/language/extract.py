@@ -47,7 +47,7 @@ RULES: dict[str, Callable[[str], str]] = {
 
 
 def normalise(text: str) -> tuple[str, tuple[str, ...]]:
-    """Rewrite known near-misses.
+    """Rewrite the near-misses that a rule knows.
 
     Returns:
         The rewritten text, and the names of the rules that changed something.

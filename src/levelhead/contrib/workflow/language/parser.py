@@ -49,7 +49,7 @@ _WORDS = {
 
 
 def parse(text: str) -> Node:
-    """Read a workflow.
+    """Parse the text of a workflow.
 
     Raises:
         WorkflowError: The text is no workflow (``kind`` is ``syntax``), with the column and what was expected there.
@@ -89,8 +89,8 @@ def _explain(text: str, error: UnexpectedInput) -> WorkflowError:
 
 
 def _words(terminals: Iterable[str]) -> list[str]:
-    given = set(terminals)
-    return [word for terminal, word in _WORDS.items() if terminal in given]
+    accepted = set(terminals)
+    return [word for terminal, word in _WORDS.items() if terminal in accepted]
 
 
 @lru_cache(maxsize=1)

@@ -38,7 +38,7 @@ def _either(words: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Run one operator: ``Review``.
+    """One operator to run, as ``Review``.
 
     Attributes:
         operator: Its name in the catalogue.

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Cpu:
-    """See :class:`~levelhead.policy.backends.base.Backend`.
+    """The :class:`~levelhead.policy.backends.base.Backend` for a CPU.
 
     What the architecture does is not assumed but compared, on the model at hand: attention over trees with a dense mask
     when the backend is chosen, and a fused forward with the model's own modules when it is first asked for.
@@ -68,7 +68,7 @@ class Cpu:
         return True
 
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
-        """See :class:`~levelhead.policy.backends.base.Backend`.
+        """Return the needed hidden states, with prefix trees under a dense mask.
 
         Raises:
             RuntimeError: Not every layer of the model looked at the tree.

@@ -187,7 +187,7 @@ class FusedForward:
         self._head = self._packed(model.get_output_embeddings())
 
     def __call__(self, ids: Tensor, positions: Tensor, trees: TreeAttention, needed: Tensor | None = None) -> Tensor:
-        """Float32 logits of tokens.
+        """Return the float32 logits of tokens.
 
         Args:
             ids: (b, t) tokens.
@@ -244,7 +244,7 @@ class FusedForward:
         return _Norm(torch.cat([norm.weight.expand(count, -1) for norm, count in parts]), parts[0][0].eps)
 
     def _product(self, *modules: Any) -> _Product:
-        """Linear layers, adapters merged."""
+        """Return one product of several linear layers, adapters merged."""
         plain = [type(module) is nn.Linear for module in modules]
         layers = [(m.weight, m.bias) if own else _merged(m) for m, own in zip(modules, plain, strict=True)]
         self.copied += sum(_bytes(weight) for (weight, _), own in zip(layers, plain, strict=True) if not own)

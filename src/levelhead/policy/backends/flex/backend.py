@@ -30,7 +30,7 @@ _KINDS = {"full_attention", "sliding_attention"}
 
 
 class Flex:
-    """See :class:`~levelhead.policy.backends.base.Backend`.
+    """The :class:`~levelhead.policy.backends.base.Backend` of PyTorch's FlexAttention.
 
     Made for CUDA.  On a CPU it computes the same in plain torch, slowly, so that it can be tested there.
 
@@ -80,7 +80,7 @@ class Flex:
         return self._padded.shares(policy) if policy.drops_attention else True
 
     def hidden(self, policy: PolicyLike, model: Any, batch: MicroBatch) -> Tensor:
-        """See :class:`~levelhead.policy.backends.base.Backend`.
+        """Return the needed hidden states, with prefix trees under a block mask.
 
         Raises:
             RuntimeError: Not every layer of the model looked at the tree.

@@ -69,7 +69,7 @@ def captured(step: Step, device: torch.device) -> Step:
 
 
 class StaticDecoder:
-    """See :class:`~levelhead.policy.backends.base.Decoder`.
+    """A :class:`~levelhead.policy.backends.base.Decoder` with buffers of fixed size and captured steps.
 
     All prompts are one forest, so that a beginning which they have in common is computed once.  A step is captured
     anew whenever rows have left for a smaller batch, or sampled so much that their keys need more room.

@@ -20,7 +20,7 @@ CPU_CACHE_GIB = 2
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What starts one server.
+    """A command that starts one server.
 
     Attributes:
         url: Where it will be.

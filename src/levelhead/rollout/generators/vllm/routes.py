@@ -40,7 +40,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server drew.
+    """One completion as a server returned it.
 
     Attributes:
         token_ids: In order, the stop token included.

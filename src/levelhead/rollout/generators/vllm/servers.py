@@ -35,7 +35,7 @@ LOOK_S = 10.0
 
 @dataclass(slots=True)
 class Server:
-    """One server.
+    """One server of the run and its state.
 
     Attributes:
         client: Its connection.
@@ -57,7 +57,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Its address, as ``http://host:port``."""
+        """Its address in the form ``http://host:port``."""
         return self.client.url
 
 

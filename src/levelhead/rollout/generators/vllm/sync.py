@@ -25,7 +25,7 @@ RESUME_S = 10.0
 
 
 class Sync:
-    """Brings weights to servers.
+    """Brings new weights to the servers.
 
     Args:
         servers: All of the run.

@@ -67,8 +67,8 @@ def wall_in(config: Config) -> str:
     home = own_folder(config)
     folder = Path(f"{root}{home}")
     folder.mkdir()
-    given = f"size={config['file_mb']}m,nr_inodes={MOST_FILES},mode=1777"
-    _mount("tmpfs", str(folder), "tmpfs", _MS_NOSUID | _MS_NODEV, given)
+    options = f"size={config['file_mb']}m,nr_inodes={MOST_FILES},mode=1777"
+    _mount("tmpfs", str(folder), "tmpfs", _MS_NOSUID | _MS_NODEV, options)
     old = root / "old"
     old.mkdir()
     number = calls.PIVOT_ROOT.get(platform.machine(), calls.PIVOT_ROOT["x86_64"])

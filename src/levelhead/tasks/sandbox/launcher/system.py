@@ -154,8 +154,8 @@ def over_disk(folder: str, group: int, most_bytes: int, most_files: int) -> bool
 
 def _deleted(group: int) -> int:
     """Return the bytes of files that processes of a group hold open and no folder holds, their input left out."""
-    given = os.fstat(0)
-    sizes = {(given.st_dev, given.st_ino): 0}
+    stdin = os.fstat(0)
+    sizes = {(stdin.st_dev, stdin.st_ino): 0}
     for pid, fields in statuses().items():
         if int(fields[2]) != group:
             continue

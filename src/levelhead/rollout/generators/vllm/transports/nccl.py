@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class NcclTransport(InPlaceTransport):
-    """Broadcasts all weights.
+    """Broadcasts all weights over NCCL.
 
     Args:
         section: The recipe's ``generator``.
