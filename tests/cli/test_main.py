@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from levelhead import __version__
 from levelhead.cli import main as cli
+from levelhead.diagnosis.chinese import IDEOGRAPH
+from levelhead.errors import InputError
 from levelhead.installation import install_command
 
 
@@ -35,6 +37,51 @@ def test_a_missing_package_names_the_extra_that_brings_it(
 def test_an_unknown_missing_module_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli._explain(ModuleNotFoundError("No module named 'wrong'", name="wrong")) == 3
     assert "No module named 'wrong'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train", "nosuch.yaml"], "nosuch.yaml\uff1a没有这份配方"),
+        (["check", "key.yaml"], "key.yaml\uff1a未知的键 'grpo.stepz'\uff1b是不是 'grpo.steps'\uff1f"),
+        (["check", "theirs.yaml"], "theirs.yaml\uff1a未知的键 'grpo.beta'\uff1bTRL 的 beta 在这里是 'grpo.kl.coef'"),
+        (["check", "type.yaml"], "type.yaml: grpo.steps\uff1a应为整数\uff0c现为 'two'"),
+        (["check", "kind.yaml"], "之一\uff0c现为 'functon'"),
+        (["check", "broken.yaml"], "broken.yaml:5\uff1a不是合法的 YAML"),
+        (["report", "nosuch"], "nosuch\uff1a没有这个文件夹"),
+        (["report", "."], ".\uff1a该文件夹里没有训练"),
+        (["watch", "nosuch"], "nosuch\uff1a没有这个文件夹"),
+        (["doctor", "nosuch"], "nosuch\uff1a没有这个文件或文件夹"),
+        (["doctor", "key.yaml"], "key.yaml\uff1a没有找到训练指标"),
+        (["doctor", "key.yaml", "--map", "bad"], "--map bad\uff1a应为 SIGNAL=KEY"),
+        (["check", "--explain", "rewards/ordr"], "没有这个名字的检查\uff1b是不是 rewards/order\uff1f"),
+        (["train", "dual-tiny", "--set", "foo"], "--set foo\uff1a应为 key=value"),
+    ],
+)
+def test_an_error_that_many_meet_is_chinese_for_who_asks_for_chinese(
+    arguments: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    head = "name: x\nmodel: {preset: tiny}\ntasks: [{kind: fairness}]\n"
+    recipes = {"key": "grpo: {stepz: 1}", "theirs": "grpo: {beta: 1}", "type": "grpo: {steps: two}", "broken": "a: ["}
+    for name, text in recipes.items():
+        (tmp_path / f"{name}.yaml").write_text(f"{head}{text}\n", encoding="utf-8")
+    (tmp_path / "kind.yaml").write_text(head.replace("fairness", "functon"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    error = CliRunner().invoke(cli.app, [*arguments, "--lang", "zh"]).exception
+    assert isinstance(error, InputError)
+    assert cli._explain(error, cli._language([*arguments, "--lang", "zh"])) == 2
+    assert says in capsys.readouterr().err
+    assert cli._explain(error, cli._language(arguments)) == 2
+    assert not IDEOGRAPH.search(capsys.readouterr().err)
+
+
+def test_an_error_without_chinese_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    cli._explain(InputError("nobody has put this: into Chinese"), cli._language(["train", "--lang=zh"]))
+    assert capsys.readouterr().err == "levelhead: nobody has put this: into Chinese\n"
 
 
 @pytest.mark.parametrize("command", [[], ["train"], ["doctor"], ["serve"], ["serve", "browser"]])

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from itertools import pairwise
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -28,6 +29,9 @@ from levelhead.cli.watch import watch
 from levelhead.errors import EngineError, InputError, PeerError, PolicyError, RewardError
 from levelhead.installation import install_command
 from levelhead.terminal import own_streams, safe, say
+
+if TYPE_CHECKING:
+    from levelhead.diagnosis.findings import Language
 
 app = typer.Typer(
     name="levelhead",
@@ -69,7 +73,7 @@ def main() -> None:
         if debug:
             raise
         # What still waits for a process that is gone is not waited for.
-        _leave(_explain(error), at_once=isinstance(error, PeerError))
+        _leave(_explain(error, _language(arguments)), at_once=isinstance(error, PeerError))
     except KeyboardInterrupt:
         say("levelhead: interrupted", error=True)
         _leave(130)
@@ -86,7 +90,12 @@ def _leave(code: int, *, at_once: bool = False) -> NoReturn:
     sys.exit(code)
 
 
-def _explain(error: Exception) -> int:
+def _language(arguments: list[str]) -> Language:
+    """The language that a command was asked for; English where it was not understood."""
+    return "zh" if "--lang=zh" in arguments or ("--lang", "zh") in pairwise(arguments) else "en"
+
+
+def _explain(error: Exception, language: Language = "en") -> int:
     """Print an error for a person; returns the exit code."""
     if isinstance(error, typer.Exit):
         return error.exit_code
@@ -103,10 +112,10 @@ def _explain(error: Exception) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if isinstance(error, InputError):
-        say(f"levelhead: {error}", error=True)
+        say(f"levelhead: {_message(error, language)}", error=True)
         return 2
     if isinstance(error, (EngineError, PeerError, PolicyError, RewardError)):
-        say("\n".join([f"levelhead: {error}", *getattr(error, "__notes__", ())]), error=True)
+        say("\n".join([f"levelhead: {_message(error, language)}", *getattr(error, "__notes__", ())]), error=True)
         return 3
     if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):
         say(f"levelhead: {error.name} is not installed; {install_command(extra)}", error=True)
@@ -114,6 +123,17 @@ def _explain(error: Exception) -> int:
     first = (str(error).strip() or "no message").splitlines()[0]
     say(f"levelhead: failed: {type(error).__name__}: {first} (--debug shows where)", error=True)
     return 3
+
+
+def _message(error: Exception, language: Language) -> str:
+    """The lines of an error; one that has no Chinese stays as it is."""
+    if language == "en":
+        return str(error)
+    from levelhead.diagnosis.chinese import said
+    from levelhead.message import chinese
+
+    text = str(chinese(error.args[0]) if len(error.args) == 1 else error)
+    return "\n".join(said(line) for line in text.splitlines())
 
 
 # typer carries its own copy of click from 0.29 on, so that the class has no name that every version can import.

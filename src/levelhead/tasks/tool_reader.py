@@ -107,6 +107,12 @@ class CallReader:
             raise CallError(f"{len(calls)} calls in a turn, and at most {self._most} are allowed")
         return said, calls
 
+    def written(self, messages: Sequence[Message], turn: Message, options: ChatOptions) -> str:
+        """Return the text of a turn, which may call tools, as it is read where the policy writes it."""
+        if self._codec is None:
+            raise RuntimeError("learn_format comes before written")
+        return self._codec.decode(self._codec.demonstration(messages, turn, options).completion_ids, options)
+
     def plain(self, text: str) -> str:
         """Return a result without control characters or marks that calls are written with."""
         text = _CONTROL.sub("", encodable(text))

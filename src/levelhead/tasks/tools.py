@@ -14,7 +14,7 @@ from levelhead.errors import InputError
 from levelhead.recipe.tools import ToolUse
 from levelhead.records import ChatOptions, Message, Prompt, Tool
 from levelhead.tasks import threads
-from levelhead.tasks.base import Answer, SingleTurnTask, Step
+from levelhead.tasks.base import Answer, Shown, SingleTurnTask, Step
 from levelhead.tasks.main_thread import OverrunError
 from levelhead.tasks.mcp_server import McpServer, ServerDiedError
 from levelhead.tasks.sandbox import run_program
@@ -167,6 +167,16 @@ class ToolEpisode:
         self._before: tuple[Message, ...] = ()
         self.completion_ids: tuple[int, ...] = ()
         self._turns = self._calls = self._failed = 0
+
+    async def demonstrate(self, calls: Sequence[Message], answer: str) -> list[Shown]:
+        """Return what is seen and written at each turn of an oracle; nothing where a call fails or ends the episode."""
+        shown: list[Shown] = []
+        for message in calls:
+            shown.append((seen := await self.observe(), message))
+            step = await self.act(self._tools.written(seen, message, self._prompt.chat))
+            if step.done or self._failed:
+                return []
+        return [*shown, (await self.observe(), answer)]
 
     async def observe(self) -> list[Message]:
         """Return the conversation so far."""

@@ -250,7 +250,7 @@ class GroupQueue:
         result, drawn = self._sampler.results(groups)
         self._stream.learn(drawn, step)
         most, rounds, others = max(self._config.dynamic_sampling, redraws), 0, list[PendingGroup]()
-        while rounds < most and (short := wanted - sum(map(has_contrast, drawn))) > 0:
+        while rounds < most and (short := wanted - sum(has_contrast(group, self._config) for group in drawn)) > 0:
             rounds += 1
             more = self._take(short, step, groups[0].controls, rounds)
             self._sampler.begin(more)
@@ -260,7 +260,7 @@ class GroupQueue:
             drawn = [*drawn, *found]
             result.add_cost(part)
         if most:
-            values |= fill(result, drawn, wanted, rounds)
+            values |= fill(result, drawn, wanted, rounds, self._config)
         return result, drawn, others
 
     def _describe_age(self, result: Collected, pending: list[PendingGroup], drawn: list[Group], step: int) -> None:

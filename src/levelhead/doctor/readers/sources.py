@@ -92,7 +92,7 @@ def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
 
 
 def _of(subject: object, why: Phrase) -> Phrase:
-    return Phrase(f"{subject}: ") + why
+    return Phrase(f"{subject}: ", f"{subject}\uff1a") + why
 
 
 def _value_name(path: Path) -> str:

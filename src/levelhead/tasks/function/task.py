@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -13,7 +14,7 @@ from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Function
 from levelhead.recipe.tools import ToolUse
 from levelhead.records import LARGEST_REWARD, Prompt, Rollout, Score
-from levelhead.tasks.base import Answer, Episode, SingleTurnTask, Split
+from levelhead.tasks.base import Answer, Episode, Shown, SingleTurnTask, Split
 from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.loading import Reward, RewardFunction, load_rewards
 from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
@@ -70,6 +71,7 @@ class FunctionTask(SingleTurnTask):
             sides = {side: [e for e in examples if e.record.held_out == (side == "eval")] for side in ("train", "eval")}
         self._sides = dict(limit_sides(sides, section.limit, section.eval_fraction, lambda example: example.id))
         self._oracles = {example.id: example.oracle for side in self._sides.values() for example in side}
+        self._calls = {example.id: example.calls for side in self._sides.values() for example in side}
         self._strata = {example.id: example.strata for side in self._sides.values() for example in side}
         self._tally = RewardTally(drops=self._drop)
 
@@ -104,6 +106,22 @@ class FunctionTask(SingleTurnTask):
         """Return the oracle column's answer, or ``None`` where the data hold none."""
         answer = self._oracles[prompt.id]
         return None if answer is None else [answer]
+
+    @property
+    def demonstrates(self) -> bool:
+        """Whether perfect answers call tools first."""
+        return any(self._calls.values())
+
+    async def demonstrate(self, prompt: Prompt) -> list[Shown]:
+        """Return the (messages, answer) pair of every turn of the oracle's, whose calls are executed."""
+        answer = self._oracles[prompt.id]
+        if answer is None or self.tools is None:
+            return []
+        return await ToolEpisode(self, self.tools, prompt).demonstrate(self._calls[prompt.id], answer)
+
+    def lexicon(self) -> Iterator[str]:
+        """Yield the calls that demonstrations hold."""
+        yield from (json.dumps(message["tool_calls"]) for calls in self._calls.values() for message in calls)
 
     @property
     def rewards(self) -> Sequence[Reward]:
