@@ -117,7 +117,11 @@ class FunctionTask(SingleTurnTask):
         answer = self._oracles[prompt.id]
         if answer is None or self.tools is None:
             return []
-        return await ToolEpisode(self, self.tools, prompt).demonstrate(self._calls[prompt.id], answer)
+        episode = start(self, self.tools, prompt)
+        try:
+            return await episode.demonstrate(self._calls[prompt.id], answer)
+        finally:
+            await episode.close()
 
     def lexicon(self) -> Iterator[str]:
         """Yield the calls that demonstrations hold."""
