@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from levelhead.records import LARGEST_REWARD, Event, Message, Prompt, Rollout, Score
 from levelhead.tasks import threads
 from levelhead.tasks.grader import Answer as Answer
-from levelhead.tasks.grader import Grader, grade_metrics
+from levelhead.tasks.grader import Criterion, Grader, grade_metrics
 from levelhead.tasks.metering import JudgeUse, RewardTally
 
 Split = Literal["train", "eval"]
@@ -307,6 +307,10 @@ class SingleTurnTask(Task):
     def oracle(self, prompt: Prompt) -> list[str] | None:  # noqa: ARG002
         """Return a perfect answer, or ``None`` where nobody knows one."""
         return None
+
+    def criteria(self, prompt: Prompt) -> Sequence[Criterion]:  # noqa: ARG002
+        """Return what judges grade an answer to a prompt by, each for itself; their own rubric where there are none."""
+        return ()
 
     @property
     def guesses(self) -> bool:

@@ -19,10 +19,11 @@ from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.loading import Reward, RewardFunction, load_rewards
 from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
 from levelhead.tasks.function.sources import load_table
+from levelhead.tasks.function.stateful_tools import StatefulToolbox, start, toolbox
 from levelhead.tasks.main_thread import no_running_loop
 from levelhead.tasks.metering import RewardTally, open_account
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
-from levelhead.tasks.tools import Toolbox, ToolEpisode
+from levelhead.tasks.tools import Toolbox
 
 
 class FunctionTask(SingleTurnTask):
@@ -56,11 +57,12 @@ class FunctionTask(SingleTurnTask):
             raise InputError(f"rewards= must be a function or a list of functions, not a {type(rewards).__name__}")
         entries = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
         self.name = section.name or section.kind
-        self.tools: Toolbox | None = Toolbox(section.tools, tools) if isinstance(section.tools, ToolUse) else None
+        self.tools: Toolbox | None = toolbox(section.tools, tools) if isinstance(section.tools, ToolUse) else None
         self._progress = _Progress()
         table = load_table(section, data, eval_data)
         examples = make_examples(table, section)
-        self._rewards = load_rewards(entries, section.reward_weights, list(examples[0].columns), table.source)
+        columns = [*examples[0].columns, *(["environments"] if isinstance(self.tools, StatefulToolbox) else [])]
+        self._rewards = load_rewards(entries, section.reward_weights, columns, table.source)
         self._range, self._weights = section.reward_range, section.reward_weights
         self._drop, self._timeout_s = section.on_reward_error == "drop", section.reward_timeout_s
         if eval_data is None:
@@ -81,7 +83,7 @@ class FunctionTask(SingleTurnTask):
 
     def episode(self, prompt: Prompt) -> Episode:
         """Start an attempt at a prompt, of several turns where there are tools to call."""
-        return super().episode(prompt) if self.tools is None else ToolEpisode(self, self.tools, prompt)
+        return super().episode(prompt) if self.tools is None else start(self, self.tools, prompt)
 
     def trim(self, fitted: Mapping[str, Prompt | None]) -> None:
         """Put other messages in the place of some prompts', by id, and leave out those that are ``None``.
@@ -115,7 +117,11 @@ class FunctionTask(SingleTurnTask):
         answer = self._oracles[prompt.id]
         if answer is None or self.tools is None:
             return []
-        return await ToolEpisode(self, self.tools, prompt).demonstrate(self._calls[prompt.id], answer)
+        episode = start(self, self.tools, prompt)
+        try:
+            return await episode.demonstrate(self._calls[prompt.id], answer)
+        finally:
+            await episode.close()
 
     def lexicon(self) -> Iterator[str]:
         """Yield the calls that demonstrations hold."""
@@ -174,6 +180,13 @@ class FunctionTask(SingleTurnTask):
         """
         if not answers:
             return []
+        if not isinstance(self.tools, StatefulToolbox):
+            return await self._scored(answers)
+        async with self.tools.furnished(answers) as furnished:
+            return await self._scored(furnished)
+
+    async def _scored(self, answers: Sequence[Answer]) -> list[Score | None]:
+        """Return the scores of a batch that has all it needs."""
         state = self._progress.state
         rated: dict[int, Rated] = {}
         for index, reward in enumerate(self._rewards):
