@@ -39,8 +39,8 @@ class SignAudit(Check):
         "It looks at the first update, on policy, with tasks summed instead of merged and without importance weights, "
         "top_entropy, mask_truncated and a KL in the reward; the run's own audit (grpo.audit) looks at real ones. An "
         "estimator that does not aim at the mean reward is replaced by GRPO's.",
-        "它只看首次更新（同策略），各任务相加而不合并，且不含重要性权重、top_entropy、mask_truncated 和奖励中的 KL；训练自己的审计（grpo.audit）看真实的更新。不以平均奖励为目标的优势估计以 GRPO 的代"
-        "替。",
+        "它只看首次更新（同策略），各任务相加而不合并，且不含重要性权重、top_entropy、mask_truncated 和奖励中的 KL；"
+        "训练自己的审计（grpo.audit）看真实的更新。不以平均奖励为目标的优势估计以 GRPO 的代替。",
     )
     right = Message("every term enters the update with its sense ({terms})", "每一项都以应有的方向进入更新（{terms}）")
     _fix = Fix(
