@@ -13,6 +13,7 @@ from levelhead.preflight.plan_change import make_plan
 from levelhead.recipe import load
 from levelhead.scaffold.model import preset_folder
 from levelhead.scaffold.write import InitOptions, plan
+from night import by_night
 
 
 def config(folder: Path, hidden: int, layers: int) -> str:
@@ -41,7 +42,12 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize(
     ("hidden", "layers", "gpu", "adapter"),
-    [(512, 4, "24GB", False), (512, 4, "3GB", False), (2048, 20, "80GB", True), (2048, 20, "8GB", True)],
+    [
+        pytest.param(512, 4, "24GB", False, marks=by_night),
+        (512, 4, "3GB", False),
+        pytest.param(2048, 20, "80GB", True, marks=by_night),
+        (2048, 20, "8GB", True),
+    ],
 )
 def test_the_recipe_that_is_written_fits(
     hidden: int, layers: int, gpu: str, adapter: bool, data: str, tmp_path: Path
