@@ -24,7 +24,7 @@ from levelhead.records import PLAIN_CHAT, ChatOptions
 from levelhead.tasks.function import FunctionTask
 from levelhead.tasks.tool_formats import Call, CallError
 from levelhead.tasks.tool_reader import typed
-from levelhead.tasks.tools import Toolbox
+from levelhead.tasks.tools import Result, Toolbox
 from levelhead.text.codec import Codec
 from levelhead.training.prepare import Setup, prepare
 from small_run import recipe
@@ -339,12 +339,17 @@ TOOL_TEMPLATE = """{%- if tools -%}<|im_start|>system
 {% endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant
 {% endif -%}"""
 TOOLS = '''
+import signal
+
+
 def double(text: str) -> str:
     """Double a text.
 
     Args:
         text: The text.
     """
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)  # works in the main thread alone
+    signal.alarm(0)
     return text + text
 '''
 
@@ -371,6 +376,14 @@ def test_a_run_trains_with_tools_and_the_loss_sees_sampled_tokens_alone(
         return text, [Call("double", {"text": "SECRET"})] if turn[0] % 2 else []
 
     monkeypatch.setattr(Toolbox, "read", read)
+    results: list[Result] = []
+    call = Toolbox.run
+
+    async def kept(self: Toolbox, *asked: Any) -> Result:
+        results.append(await call(self, *asked))
+        return results[-1]
+
+    monkeypatch.setattr(Toolbox, "run", kept)
     seen: list[Any] = []
     from levelhead.training import batch as module
 
@@ -380,6 +393,8 @@ def test_a_run_trains_with_tools_and_the_loss_sees_sampled_tokens_alone(
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     (row,) = [row for row in rows if row["stage"] == "grpo"]
     assert 1 < row["num_turns"] < 2
+    assert results
+    assert {(result.text, result.failed) for result in results} == {("SECRETSECRET", False)}
     mine = [fields["sequence"] for fields in seen if fields["task"] == "one"]
     assert any(len(sequence.context_ids) > 60 for sequence in mine)
     assert all(len(sequence.completion_ids) <= 6 for sequence in mine)
