@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from levelhead.api import function_tasks
 from levelhead.recipe import Recipe
 from levelhead.recipe.load import parse
+from levelhead.tasks.registry import function_tasks
 from levelhead.training.prepare import Setup, prepare
 
 TEXT = """

@@ -191,6 +191,7 @@ def _prepared(
     """Load tasks and policy, whole or divided, and check them before a new run."""
     with uncollected():
         from levelhead.policy.load import wrap
+        from levelhead.tasks.registry import function_tasks
         from levelhead.training.prepare import prepare, reloaded, seed_everything
         from levelhead.training.sharding.division import divided
         from levelhead.training.sharding.setup import loading
@@ -391,20 +392,3 @@ def _sections(given: Any, tasks: Sequence[Task]) -> Any:
         return sections
     there = {section.get("name") or section.get("kind") for section in sections if isinstance(section, Mapping)}
     return [*sections, *({"kind": "custom", "name": name} for name in names if name not in there)]
-
-
-def function_tasks(recipe: Recipe, data: Any, rewards: Any, eval_data: Any = None, tools: Any = ()) -> dict[str, Any]:
-    """Build the ``function`` task of a recipe around data, rewards and tools of Python."""
-    if data is None and eval_data is None and rewards is None and not tools:
-        return {}
-    from levelhead.recipe.tasks import Function
-    from levelhead.tasks.function import FunctionTask
-    from levelhead.tasks.registry import with_judges
-
-    sections = [section for section in recipe.tasks if isinstance(section, Function)]
-    if len(sections) != 1:
-        raise InputError(f"train(): data and rewards need exactly one task of kind function, found {len(sections)}")
-    (section,) = sections
-    functions = [rewards] if callable(rewards) else rewards
-    task = with_judges(FunctionTask(section, data=data, eval_data=eval_data, rewards=functions, tools=tools), section)
-    return {section.name or section.kind: task}

@@ -102,10 +102,10 @@ class CallReader:
             raise RuntimeError("learn_format comes before read")
         if self._format is None:
             return text, []
-        said, calls = self._format.read(text)
+        prose, calls = self._format.read(text)
         if len(calls) > self._most:
             raise CallError(f"{len(calls)} calls in a turn, and at most {self._most} are allowed")
-        return said, calls
+        return prose, calls
 
     def written(self, messages: Sequence[Message], turn: Message, options: ChatOptions) -> str:
         """Return the text of a turn, which may call tools, as it is read where the policy writes it."""

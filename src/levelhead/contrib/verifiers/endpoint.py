@@ -85,7 +85,7 @@ class Endpoint:
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}/{self._secret}/v1"
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Stop listening and free the port."""
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -137,7 +137,6 @@ class _Server:
             await self.endpoint.close()
 
     async def close(self) -> None:
-        """Stop everything."""
         self._over.set()
         await self._task
 
@@ -205,7 +204,7 @@ class VerifiersEpisode:
         return Step(done=True, score=self._score())
 
     async def close(self) -> None:
-        """End the run."""
+        """Cancel the environment's run, if it goes on."""
         if self._server is not None:
             self._server.endpoint.shut(self._name)
         if self._run is not None and not self._run.done():

@@ -82,8 +82,8 @@ class Environments:
         environment = self._idle.pop() if len(self._idle) > 1 else None
 
         def begin() -> tuple[Any, Any]:
-            made = environment if environment is not None else self._factory()
-            return made, made.reset(**row)
+            fresh = environment if environment is not None else self._factory()
+            return fresh, fresh.reset(**row)
 
         outcome = await threads.run(begin, timeout_s)
         if isinstance(outcome.error, KeyboardInterrupt):
@@ -157,7 +157,7 @@ class EnvironmentEpisode(ToolEpisode):
         return await super().observe()
 
     async def close(self) -> None:
-        """Give the environment back."""
+        """Give the environment back for the next episode."""
         if self._environment is not None:
             self._stateful.environments.give_back(self._environment)
 

@@ -35,7 +35,7 @@ class PromptsTask(FunctionTask):
         self._criteria = {prompt.id: read_criteria(prompt, section.rubric or "") for prompt in prompts}
 
     def criteria(self, prompt: Prompt) -> Sequence[Criterion]:
-        """Return the row's rubric."""
+        """Return the criteria of the prompt's row."""
         return self._criteria.get(prompt.id, ())
 
     @property
@@ -56,7 +56,7 @@ def answered(prompts: Sequence[Any], completions: Sequence[Any], **_: Any) -> li
 
 
 def read_criteria(prompt: Prompt, column: str) -> tuple[Criterion, ...]:
-    """Read a row's rubric.
+    """Read the rubric that a row brings along.
 
     Raises:
         InputError: It is neither a text nor a list of criteria with different names.
