@@ -46,6 +46,12 @@ def test_an_unknown_missing_module_is_a_failure(capsys: pytest.CaptureFixture[st
         (["check", "key.yaml"], "key.yaml\uff1a未知的键 'grpo.stepz'\uff1b是不是 'grpo.steps'\uff1f"),
         (["check", "theirs.yaml"], "theirs.yaml\uff1a未知的键 'grpo.beta'\uff1bTRL 的 beta 在这里是 'grpo.kl.coef'"),
         (["check", "type.yaml"], "type.yaml: grpo.steps\uff1a应为整数\uff0c现为 'two'"),
+        (["check", "type.yaml", "--set", "grpo.steps=0"], "--set grpo.steps=0: grpo.steps\uff1a应不小于 1\uff0c现为 0"),
+        (
+            ["check", "type.yaml", "--set", "grpo={batch_size: 5, group_size: 4}"],
+            "batch_size\uff085\uff09应为 group_size\uff084\uff09的倍数",
+        ),
+        (["check", "type.yaml", "--set", "grpo.steps=true"], "grpo.steps\uff1a应为数\uff0c而 true 和 false 不是数"),
         (["check", "kind.yaml"], "之一\uff0c现为 'functon'"),
         (["check", "broken.yaml"], "broken.yaml:5\uff1a不是合法的 YAML"),
         (["report", "nosuch"], "nosuch\uff1a没有这个文件夹"),
@@ -77,6 +83,20 @@ def test_an_error_that_many_meet_is_chinese_for_who_asks_for_chinese(
     assert says in capsys.readouterr().err
     assert cli._explain(error, cli._language(arguments)) == 2
     assert not IDEOGRAPH.search(capsys.readouterr().err)
+
+
+def test_an_unknown_option_is_chinese_too_and_so_are_errors_in_a_chinese_locale(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = CliRunner().invoke(cli.app, ["check", "--plam", "x"], standalone_mode=False).exception
+    assert error is not None
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    assert cli._language(["check"]) == "en"
+    monkeypatch.setenv("LANG", "zh_CN.UTF-8")
+    assert (cli._language(["check"]), cli._language(["check", "--lang", "en"])) == ("zh", "en")
+    assert cli._explain(error, cli._language([])) == 2
+    assert "没有选项 --plam；是不是 --plan？" in capsys.readouterr().err
 
 
 def test_an_error_without_chinese_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

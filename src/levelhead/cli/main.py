@@ -28,6 +28,7 @@ from levelhead.cli.train import train
 from levelhead.cli.watch import watch
 from levelhead.errors import EngineError, InputError, PeerError, PolicyError, RewardError
 from levelhead.installation import install_command
+from levelhead.message import in_language_of
 from levelhead.terminal import own_streams, safe, say
 
 if TYPE_CHECKING:
@@ -91,8 +92,12 @@ def _leave(code: int, *, at_once: bool = False) -> NoReturn:
 
 
 def _language(arguments: list[str]) -> Language:
-    """The language that a command was asked for; English where it was not understood."""
-    return "zh" if "--lang=zh" in arguments or ("--lang", "zh") in pairwise(arguments) else "en"
+    """The language that a command was asked for, else that of the locale where it is Chinese, else English."""
+    for option, value in pairwise([*arguments, ""]):
+        if option.startswith("--lang=") or option == "--lang":
+            return "zh" if "zh" in (value, option.removeprefix("--lang=")) else "en"
+    locale = next((os.environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if os.environ.get(name)), "")
+    return "zh" if locale.startswith("zh") else "en"
 
 
 def _explain(error: Exception, language: Language = "en") -> int:
@@ -100,7 +105,12 @@ def _explain(error: Exception, language: Language = "en") -> int:
     if isinstance(error, typer.Exit):
         return error.exit_code
     if isinstance(error, _USAGE) and hasattr(error, "show"):
-        vars(error)["message"] = safe(getattr(error, "message", ""))
+        message = getattr(error, "message", "")
+        if language == "zh" and (option := getattr(error, "option_name", None)):
+            near = [str(one) for one in vars(error).pop("possibilities", None) or []]
+            message = f"没有选项 {option}" + (f"；是不是 {near[0]}？" if near else "")
+            vars(error)["possibilities"] = None
+        vars(error)["message"] = safe(message)
         error.show()
         return 2
     if isinstance(error, typer.Abort) and isinstance(error.__cause__, EOFError):
@@ -127,13 +137,7 @@ def _explain(error: Exception, language: Language = "en") -> int:
 
 def _message(error: Exception, language: Language) -> str:
     """The lines of an error; one that has no Chinese stays as it is."""
-    if language == "en":
-        return str(error)
-    from levelhead.diagnosis.chinese import said
-    from levelhead.message import chinese
-
-    text = str(chinese(error.args[0]) if len(error.args) == 1 else error)
-    return "\n".join(said(line) for line in text.splitlines())
+    return in_language_of(error.args[0] if len(error.args) == 1 else error, language)
 
 
 # typer carries its own copy of click from 0.29 on, so that the class has no name that every version can import.

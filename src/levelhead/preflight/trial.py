@@ -109,7 +109,7 @@ class RecordingObjective(Objective):
 
         def shifted(batch: MicroBatch, temperature: float = 1.0) -> Tensor:
             logp = original(batch, temperature)
-            return logp - GAP * signs(logp)
+            return logp - GAP * alternating(logp)
 
         vars(policy)["reference_logp"] = shifted
         try:
@@ -125,7 +125,7 @@ class RecordingObjective(Objective):
         return terms
 
 
-def signs(values: Tensor) -> Tensor:
+def alternating(values: Tensor) -> Tensor:
     """Return 1, -1, 1, -1, ... in the shape of (m,) values."""
     return 1.0 - 2.0 * (torch.arange(len(values), device=values.device) % 2)
 

@@ -8,6 +8,7 @@ from levelhead.errors import InputError
 from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import CustomTask, Function
 from levelhead.tasks.files import missing_data
+from levelhead.usercode import NO_FILE
 
 _TABLES = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".pq")
 _MODEL = ("config.json", "adapter_config.json")
@@ -41,7 +42,7 @@ def require_files(recipe: Recipe, checkpoint: str | Path | None = None, *, model
         for entry in entries:
             file = entry.rpartition(":")[0]
             if file and not Path(file).expanduser().is_file():
-                raise InputError(f"{file}: no such file ({key}, seen from {Path.cwd()})")
+                raise InputError(NO_FILE(file=file, key=key, folder=Path.cwd()))
     if not model:
         return
     template = recipe.model.chat_template
