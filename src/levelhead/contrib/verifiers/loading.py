@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,7 @@ def load(section: Verifiers) -> Loaded:
         InputError: It cannot be loaded, or needs what is not there: a second agent, a program as its agent, a
             container, a judge's key, tools on another machine.
     """
+    logging.getLogger("verifiers").setLevel(logging.WARNING)  # else a line an episode and server
     where = f"tasks[].env: {section.env}"
     try:
         return _load(section, where)
