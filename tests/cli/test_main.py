@@ -54,6 +54,7 @@ def test_an_unknown_missing_module_is_a_failure(capsys: pytest.CaptureFixture[st
         (["check", "type.yaml", "--set", "grpo.steps=true"], "grpo.steps\uff1a应为数\uff0c而 true 和 false 不是数"),
         (["check", "kind.yaml"], "之一\uff0c现为 'functon'"),
         (["check", "broken.yaml"], "broken.yaml:5\uff1a不是合法的 YAML"),
+        (["train", "data.yaml"], "none.jsonl\uff1a没有这个文件\uff08tasks[].path"),
         (["report", "nosuch"], "nosuch\uff1a没有这个文件夹"),
         (["report", "."], ".\uff1a该文件夹里没有训练"),
         (["watch", "nosuch"], "nosuch\uff1a没有这个文件夹"),
@@ -75,6 +76,9 @@ def test_an_error_that_many_meet_is_chinese_for_who_asks_for_chinese(
     recipes = {"key": "grpo: {stepz: 1}", "theirs": "grpo: {beta: 1}", "type": "grpo: {steps: two}", "broken": "a: ["}
     for name, text in recipes.items():
         (tmp_path / f"{name}.yaml").write_text(f"{head}{text}\n", encoding="utf-8")
+    function = "{kind: function, path: none.jsonl, rewards: [rewards.py:f]}"
+    data = head.replace("{kind: fairness}", function) + "grpo: {steps: 1}\n"
+    (tmp_path / "data.yaml").write_text(data, encoding="utf-8")
     (tmp_path / "kind.yaml").write_text(head.replace("fairness", "functon"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     error = CliRunner().invoke(cli.app, [*arguments, "--lang", "zh"]).exception

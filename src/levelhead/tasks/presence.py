@@ -7,7 +7,7 @@ from pathlib import Path
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import CustomTask, Function
-from levelhead.tasks.files import missing_data
+from levelhead.tasks import files
 from levelhead.usercode import NO_FILE
 
 _TABLES = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".pq")
@@ -35,7 +35,7 @@ def require_files(recipe: Recipe, checkpoint: str | Path | None = None, *, model
         for path in [named_path] if isinstance(named_path, str) else named_path or []:
             table = Path(path).suffix.lower() in _TABLES
             if (table or not isinstance(section, Function)) and not Path(path).expanduser().exists():
-                raise missing_data(path, "no such file" if table else "no such file or folder")
+                raise files.missing_data(path, files.NO_FILE if table else files.NEITHER)
         key, entries = "tasks[].rewards", section.rewards if isinstance(section, Function) else []
         if isinstance(section, CustomTask):
             key, entries = "tasks[].path", [section.path or ""]
