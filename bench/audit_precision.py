@@ -6,7 +6,7 @@ fault that turns a sign is put into runs with a KL and an entropy term: in float
 where memory does not allow the rehearsal.
 
 python bench/audit_precision.py                        print the tables
-python bench/audit_precision.py --write                put them into docs/objective.md
+python bench/audit_precision.py --write                put them into docs/experiments/audit.md
 python bench/audit_precision.py --runs 20 --each 3     the same, small
 """
 
@@ -56,7 +56,7 @@ from faults.known import inject  # noqa: E402
 from faults.probe import ROWS, closeness  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results" / "audit_precision.json"
-PAGE = ROOT / "docs" / "objective.md"
+PAGE = ROOT / "docs" / "experiments" / "audit.md"
 START, END = "<!-- audit precision -->", "<!-- end of audit precision -->"
 UPDATES = 3
 VOCABULARY = 700

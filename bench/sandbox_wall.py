@@ -1,4 +1,4 @@
-"""Which hostile programs get through which wall: the table of docs/workflow.md.
+"""Which hostile programs get through which wall: the table of docs/experiments/workflow.md.
 
 Programs (``sandboxlib/programs.py``) attack a trainer (``sandboxlib/trainer.py``) as root and as an ordinary user, with
 no sandbox at all, with limits alone, behind the second wall (Landlock and the filter, as of today and as of the first

@@ -47,6 +47,7 @@ class Script:
         rest: What stands for ``...`` in a page's call, and behind it.
         holds: What marks the page's block.
         template: Chat template of TRL's that the model has; base-tiny's own shows no tools.
+        server: Whether an engine that speaks vLLM's routes stands at TRL's address, 127.0.0.1:8000.
     """
 
     file: str
@@ -56,6 +57,7 @@ class Script:
     rest: tuple[str, str] = ("", "")
     holds: str = ".train()"
     template: str = ""
+    server: bool = False
 
 
 _CHECKS = (
@@ -71,6 +73,7 @@ SCRIPTS = {
     "quickstart": Script("docs/source/quickstart.md", 0),
     "grpo-page": Script("docs/source/grpo_trainer.md", 0),
     "grpo-page-vllm-server": Script("docs/source/grpo_trainer.md", 1),
+    "vllm-page-server": Script("docs/source/vllm_integration.md", 0, server=True),
     "grpo-page-several-rewards": Script("docs/source/grpo_trainer.md", 2, before=_CHECKS),
     "lora-without-regret": Script("docs/source/lora_without_regret.md", 0),
     "peft-page": Script("docs/source/peft_integration.md", 0, before=_PEFT),
@@ -147,6 +150,14 @@ class _Hub:
     def __getattr__(self, name): return lambda *_, **__: None
 huggingface_hub.HfApi = _Hub
 """
+SERVER = f"""
+from pathlib import Path
+sys.path.append({str(ROOT / "tests")!r})
+from fake_engine import FakeEngine
+engine = FakeEngine(Path({MODEL!r}))
+engine.url = "http://127.0.0.1:8000"
+engine.come_back()
+"""
 
 
 def code_of(script: Script, checkout: Path) -> str:
@@ -158,7 +169,7 @@ def code_of(script: Script, checkout: Path) -> str:
         wanted = [c for c in cells[: last + 1] if not c.startswith("!") and "_login" not in c and "cuda" not in c]
         text = "\n".join(wanted)
         text = text.replace("push_to_hub=True", "push_to_hub=False").replace("max_steps=500", "max_steps=20")
-        text = re.sub(r"^trainer\.push_to_hub.*$", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^trainer\.push_to_hub.*$|^ *trackio_space_id.*$", "", text, flags=re.MULTILINE)
         text = text.replace('device_map="auto"', 'device_map="cpu"')
     elif script.block is not None:
         blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -239,7 +250,7 @@ def play(name: str, checkout: Path, data: Path, rows: int, *, trl: bool) -> dict
         folder = Path(place)
         template = checkout / f"trl/chat_templates/{script.template}.jinja" if script.template else None
         make_model(folder / MODEL, template)
-        (folder / "script.py").write_text(PRELUDE + after)
+        (folder / "script.py").write_text(PRELUDE + SERVER * script.server + after)
         environment = {
             **os.environ, "ROWS_FILE": str(data.resolve()), "ROWS": str(rows), "HF_HUB_OFFLINE": "1",
             "TRACKIO_DIR": str(folder / "trackio"), "OMP_NUM_THREADS": "1",

@@ -101,6 +101,14 @@ def no_other_browser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Leave to the system when files reach the disk: what a power cut would lose, no test can see."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _file: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def declared_metrics() -> Iterator[None]:
     """Fail whatever run writes a metric that :mod:`levelhead.metrics` does not declare."""
     logged: set[str] = set()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from levelhead.api import function_tasks
 from levelhead.recipe import Recipe
 from levelhead.recipe.load import parse
+from levelhead.tasks.registry import function_tasks
 from levelhead.training.prepare import Setup, prepare
 
 TEXT = """
@@ -62,8 +62,7 @@ CAUGHT_BY = {
     "positions-count-padding": "agreement/sampler",
     "attention-to-padding": "agreement/sampler",
     "logprobs-after-controls": "agreement/sampler",
-    "retokenized-from-text": "tokens/made-once",
-    "appended-end-of-turn": "tokens/made-once",
+    "retokenized-from-text": "agreement/trainer",
     "judge-reads-the-prompt": "rewards/attached/echo",
     "rewards-out-of-step": "rewards/attached/echo",
     "mask-for-right-padding": "loss/completion-only",
@@ -71,7 +70,6 @@ CAUGHT_BY = {
     "pad-is-end-of-turn": "loss/demonstrations",
     "logprobs-of-the-raw-prompt": "agreement/trainer",
     "temperature-in-sampling-only": "agreement/trainer",
-    "reference-not-frozen": "agreement/reference",
     "dropout-left-on": "agreement/dropout",
     "entropy-penalised": "signs/audit",
     "entropy-negated-twice": "signs/audit",
@@ -83,6 +81,9 @@ CAUGHT_BY = {
 }
 """The check that is meant for each known bug; others may see it too."""
 PROVED_BY = {
+    "retokenized-from-text": "tokens/made-once",
+    "appended-end-of-turn": "tokens/made-once",
+    "reference-not-frozen": "agreement/reference",
     "draws-depend-on-the-batch": "batching/seeded",
     "stale-sampler-weights": "agreement/synced",
     "penalties-count-the-prompt": "sampling/penalties",

@@ -109,13 +109,9 @@ def train(
     """
     recipe = resolve(recipe, tasks)
     _check_arguments(model, tokenizer, resume=resume, about_resuming=resume_from is not None or bool(accept_changes))
-    path = Path(out) if out is not None else default_folder(recipe)
-    if resume and not path.is_dir():
-        raise InputError(f"{path}: no such folder, so there is no run to go on with; leave out --resume to begin one")
+    path = _folder(recipe, out, resume=resume)
     require_files(recipe, model=model is None and not resume)
     check_trackers(recipe)
-    if out is not None and not resume:
-        refuse_used(path)
     with uncollected():
         from levelhead.training.checkpoint_files import offering_the_last_whole
         from levelhead.training.ranks import Ranks, waiting_for_peers
@@ -155,15 +151,12 @@ def _train(
 ) -> Result:
     """Prepare, check and run in a folder that is locked until ``held`` is left; see :func:`train`."""
     with uncollected():
-        from levelhead.policy.load import wrap
         from levelhead.records import Spectator
-        from levelhead.training.prepare import prepare, reloaded, seed_everything
         from levelhead.training.ranks import lock_run
         from levelhead.training.resume import plan_resumption
         from levelhead.training.run import Run
         from levelhead.training.rundir import RunDir
-        from levelhead.training.sharding.division import cache_events, check_same, divided
-        from levelhead.training.sharding.setup import loading
+        from levelhead.training.sharding.division import cache_events, check_same
 
     locked = lock_run(ranks, path, held) if resume else None
     folder = RunDir(ranks.folder(path, resume=resume))
@@ -172,24 +165,7 @@ def _train(
     plan = plan_resumption(folder, recipe, start=resume_from, accept=accept) if resume else None
     checkpoint = plan.checkpoint if plan is not None else None
     check_same(ranks, checkpoint)
-    policy = (
-        None
-        if inputs.model is None or checkpoint is not None
-        else wrap(inputs.model, inputs.tokenizer, recipe.model, recipe.seed)
-    )
-    share = divided(recipe, ranks)
-    checks = checkpoint is None and (recipe.check if check is None else check)
-    load = loading(recipe, ranks, checks=checks) if policy is None else "whole"
-    ready = function_tasks(share, *inputs.function) | {task.name: task for task in inputs.tasks}
-    seed_everything(recipe.seed)
-    with uncollected():
-        setup = ranks.in_all(
-            lambda: prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, load=load, share=share)
-        )
-    if checks:
-        _preflight(setup, folder, ranks, inputs.language)
-        if policy is None and load != (later := loading(recipe, ranks, checks=False)):
-            setup = reloaded(setup, later)
+    setup = _prepared(recipe, folder, ranks, inputs, checkpoint, check)
     locked = lock_run(ranks, path, held) if locked is None else locked
     trackers = Trackers({}) if ranks.rank else make_trackers(recipe, path)
     held.callback(trackers.close)
@@ -207,6 +183,50 @@ def _train(
         _write_report(run)
     trained = run.policy.samples_from  # whole, where weights are divided and the run has drawn by itself
     return Result(outcome, folder.path, folder.read_json("summary.json") or {}, trained.model, trained.codec.tokenizer)
+
+
+def _prepared(
+    recipe: Recipe, folder: RunDir, ranks: Ranks, inputs: _Inputs, checkpoint: Path | None, check: bool | None
+) -> Setup:
+    """Load tasks and policy, whole or divided, and check them before a new run."""
+    with uncollected():
+        from levelhead.policy.load import wrap
+        from levelhead.tasks.registry import function_tasks
+        from levelhead.training.prepare import prepare, reloaded, seed_everything
+        from levelhead.training.sharding.division import divided
+        from levelhead.training.sharding.setup import loading
+
+    policy = None
+    if inputs.model is not None and checkpoint is None:
+        policy = wrap(inputs.model, inputs.tokenizer, recipe.model, recipe.seed)
+    share = divided(recipe, ranks)
+    checks = checkpoint is None and (recipe.check if check is None else check)
+    load = loading(recipe, ranks, checks=checks) if policy is None else "whole"
+    ready = function_tasks(share, *inputs.function) | {task.name: task for task in inputs.tasks}
+    seed_everything(recipe.seed)
+    with uncollected():
+        setup = ranks.in_all(
+            lambda: prepare(recipe, checkpoint=checkpoint, tasks=ready, policy=policy, load=load, share=share)
+        )
+    if checks:
+        _preflight(setup, folder, ranks, inputs.language)
+        if policy is None and load != (later := loading(recipe, ranks, checks=False)):
+            setup = reloaded(setup, later)
+    return setup
+
+
+def _folder(recipe: Recipe, out: str | Path | None, *, resume: bool) -> Path:
+    """The folder that is asked for, or the recipe's own, which may be taken still.
+
+    Raises:
+        InputError: There is no such run to go on with, or a run is there already.
+    """
+    path = Path(out) if out is not None else default_folder(recipe)
+    if resume and not path.is_dir():
+        raise InputError(f"{path}: no such folder, so there is no run to go on with; leave out --resume to begin one")
+    if out is not None and not resume:
+        refuse_used(path)
+    return path
 
 
 def _check_arguments(model: Any, tokenizer: Any, *, resume: bool, about_resuming: bool) -> None:
@@ -372,20 +392,3 @@ def _sections(given: Any, tasks: Sequence[Task]) -> Any:
         return sections
     there = {section.get("name") or section.get("kind") for section in sections if isinstance(section, Mapping)}
     return [*sections, *({"kind": "custom", "name": name} for name in names if name not in there)]
-
-
-def function_tasks(recipe: Recipe, data: Any, rewards: Any, eval_data: Any = None, tools: Any = ()) -> dict[str, Any]:
-    """Build the ``function`` task of a recipe around data, rewards and tools of Python."""
-    if data is None and eval_data is None and rewards is None and not tools:
-        return {}
-    from levelhead.recipe.tasks import Function
-    from levelhead.tasks.function import FunctionTask
-    from levelhead.tasks.registry import with_judges
-
-    sections = [section for section in recipe.tasks if isinstance(section, Function)]
-    if len(sections) != 1:
-        raise InputError(f"train(): data and rewards need exactly one task of kind function, found {len(sections)}")
-    (section,) = sections
-    functions = [rewards] if callable(rewards) else rewards
-    task = with_judges(FunctionTask(section, data=data, eval_data=eval_data, rewards=functions, tools=tools), section)
-    return {section.name or section.kind: task}

@@ -252,7 +252,8 @@ class Decision:
     Attributes:
         kind: What to do.
         event: Why, with the numbers.
-        params: What the action needs (``{"factor": 0.5}`` for ``shrink``, recipe keys for ``adapt``).
+        params: ``scale`` and ``spent`` for ``shrink``; new values of :class:`CoefficientOverrides`, by name, for
+            ``adapt`` and ``resample``.
     """
 
     kind: ActionKind

@@ -36,7 +36,8 @@ class Section(BaseModel):
         for name, field in cls.model_fields.items() if isinstance(data, dict) else ():
             key = field.alias or name
             if _wants_number(field.annotation) and _holds_truth(data.get(key)):
-                raise PydanticCustomError(OF_A_KEY, "a number is wanted, and true or false is none", {"key": key})
+                fields = {"key": key, "zh": "应为数，而 true 和 false 不是数"}
+                raise PydanticCustomError(OF_A_KEY, "a number is wanted, and true or false is none", fields)
         return data
 
     @model_validator(mode="before")
@@ -45,7 +46,8 @@ class Section(BaseModel):
         """Refuse a set where a list is wanted: its order differs from process to process."""
         for key, value in data.items() if isinstance(data, dict) else ():
             if isinstance(value, set | frozenset):
-                raise PydanticCustomError(OF_A_KEY, "a list is wanted, and a set has no order", {"key": key})
+                fields = {"key": key, "zh": "应为列表，而集合没有顺序"}
+                raise PydanticCustomError(OF_A_KEY, "a list is wanted, and a set has no order", fields)
         return data
 
     @field_validator("*", mode="after")

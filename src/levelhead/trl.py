@@ -26,6 +26,7 @@ from levelhead.integrations.trl.sections import Asked
 from levelhead.integrations.trl.settings import keys_of, refusals, settings_of, without_effect
 from levelhead.recipe import Recipe, dump, validate
 from levelhead.recipe.trainers import trl
+from levelhead.tasks.function.stateful_tools import Environments
 from levelhead.terminal import say
 from levelhead.training.rundir import unused_folder
 
@@ -83,6 +84,7 @@ class GRPOTrainer:
         peft_config: PEFT's ``LoraConfig``.
         quantization_config: A ``BitsAndBytesConfig`` of four bits, beside ``peft_config``.
         tools: Functions that the policy may call.
+        environment_factory: Makes an object a rollout, whose public methods the policy may call.
         others: TRL's other arguments, which are refused.
 
     Attributes:
@@ -105,6 +107,7 @@ class GRPOTrainer:
         peft_config: Any = None,
         quantization_config: Any = None,
         tools: Sequence[Callable[..., Any]] | None = None,
+        environment_factory: Callable[[], Any] | None = None,
         **others: Any,
     ) -> None:
         self.args: Any = args if args is not None else GRPOConfig()
@@ -113,12 +116,23 @@ class GRPOTrainer:
         self.result: Result | None = None
         self.accelerator = _Accelerator()
         self.hub_model_id = settings.get("hub_model_id")
-        functions, tools = _functions(reward_funcs), list(tools or ())
-        self._data = {"data": train_dataset, "eval_data": eval_dataset, "rewards": functions, "tools": tools}
+        callables: list[Any] = list(tools or ())
+        names = [getattr(tool, "__name__", type(tool).__name__) for tool in callables]
+        functions = [] if reward_funcs is None else _functions(reward_funcs)
+        if environment_factory is not None:
+            environments = _environments(environment_factory)
+            callables, names = [*callables, environments], [*names, *environments.names]
+            if environments.reward is not None:
+                functions.append(environments.reward)
+                if settings.get("reward_weights") is not None:
+                    settings = {**settings, "reward_weights": [*settings["reward_weights"], 1.0]}
+        if not functions:
+            raise InputError("GRPOTrainer: reward_funcs: missing; give a function, or environments with get_reward")
+        self._data = {"data": train_dataset, "eval_data": eval_dataset, "rewards": functions, "tools": callables}
         self._tokenizer, self._callbacks = processing_class, list(callbacks or ())
         self._observer: Any = None
         asked = _asked(model, peft_config, quantization_config, train_dataset, eval_dataset)
-        asked = replace(asked, tools=[getattr(tool, "__name__", type(tool).__name__) for tool in tools])
+        asked = replace(asked, tools=names)
         # Weights of four bits are loaded again: how they are packed is Levelhead's own.
         self._model = None if isinstance(model, str) or asked.four_bits else model
         keys = keys_of(settings, asked)
@@ -126,8 +140,8 @@ class GRPOTrainer:
             rows = min(MOST_SCORED, _length(eval_dataset) or MOST_SCORED)
             keys["eval"] |= {"items": rows, "final_items": rows}
         self.recipe: Recipe = validate(keys, "GRPOConfig")
-        if names := without_effect(settings):
-            say(f"levelhead.trl: no effect here (docs/from-trl.md says why): {', '.join(names)}", error=True)
+        if idle := without_effect(settings):
+            say(f"levelhead.trl: no effect here (docs/from-trl.md says why): {', '.join(idle)}", error=True)
 
     @property
     def yaml(self) -> str:
@@ -312,6 +326,12 @@ def _functions(rewards: Any) -> list[Any]:
             shown = function if isinstance(function, str) else type(function).__name__
             raise InputError(f"GRPOTrainer: reward_funcs: {shown} is no function; call a reward model from a function")
     return functions
+
+
+def _environments(factory: Any) -> Environments:
+    if isinstance(factory, Mapping):
+        raise InputError("GRPOTrainer: environment_factory: one factory, not a dict; the row says which it is to make")
+    return Environments(factory)
 
 
 def _asked(model: Any, peft: Any, quantization: Any, data: Any, eval_data: Any) -> Asked:

@@ -23,8 +23,10 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from levelhead.errors import InputError
+from levelhead.message import Message
 
 T = TypeVar("T")
+NO_FILE = Message("{file}: no such file ({key}, seen from {folder})", "{file}：没有这个文件（{key}，相对于 {folder}）")
 
 
 def load_object(entry: str, key: str, what: str, kind: Callable[[Any], bool]) -> Any:
@@ -44,7 +46,7 @@ def load_object(entry: str, key: str, what: str, kind: Callable[[Any], bool]) ->
         raise InputError(f"{key}: {entry!r} must read file.py:name")
     path = Path(file).expanduser().resolve()
     if not path.is_file():
-        raise InputError(f"{file}: no such file ({key}, seen from {Path.cwd()})")
+        raise InputError(NO_FILE(file=file, key=key, folder=Path.cwd()))
     try:
         with _lock:
             module = _import(path, path.parent)

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import levelhead
+from levelhead.contrib.browser.baselines import RANDOM, SCRIPTS
 from levelhead.diagnosis.chinese import IDEOGRAPH, own_words, said
 from levelhead.diagnosis.findings import CATALOGUE
+from levelhead.diagnosis.verdict import short
 from levelhead.message import chinese
 
 SOURCES = Path(levelhead.__file__).parent
@@ -87,6 +89,18 @@ def test_a_sentence_of_parts_is_translated_part_by_part() -> None:
 def test_a_group_of_a_sentence_is_translated_too() -> None:
     hung = "click-test, seed 3, step 2: click-test did not answer for 10 s"
     assert said(hung) == "click-test\uff0c种子 3\uff0c第 2 步\uff1aclick-test 在 10 秒内没有响应"
+
+
+def test_what_a_policy_does_that_reads_nothing_has_its_chinese() -> None:
+    for script in SCRIPTS:
+        assert IDEOGRAPH.search(short(f"click-test: {script}; enter-text: click(2)", "zh").strip("“”")), script
+    assert short(RANDOM, "zh") == "“随机的合法动作”"
+    assert short("the option that says it is not known", "zh") == "“表示不知道的选项”"
+
+
+def test_an_answer_of_one_word_is_quoted_as_it_is() -> None:
+    assert "right" in own_words().phrases
+    assert short("right", "zh") == "“right”"
 
 
 def test_what_has_no_translation_stays_to_the_letter() -> None:

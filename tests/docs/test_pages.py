@@ -1,4 +1,4 @@
-"""What the documentation shows works: links lead somewhere, commands parse, recipes validate, Python imports exist."""
+"""What the documentation shows works: links lead somewhere, commands parse, recipes validate, names exist."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import typer
 import yaml
 
 from levelhead.cli.main import app
+from levelhead.metrics.catalogue import find
+from levelhead.preflight.explain import CATALOGUE
 from levelhead.recipe.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -158,6 +160,15 @@ def test_every_recipe_shown_is_one_that_validates() -> None:
             wrong.append(f"{block}: {error}")
     assert not wrong
     assert count > 10
+
+
+def test_every_check_of_the_preflight_that_a_page_names_is_one() -> None:
+    checks = {name.removesuffix("/TASK").removesuffix("/STAGE") for name in CATALOGUE}
+    families = {name.partition("/")[0] for name in checks} | {"objective"}
+    shown = re.compile(r"`([a-z]+/[a-z-]+)(?:/[A-Z]+)?`")
+    named = {(page.name, name) for page in (ROOT / "docs").glob("*.md") for name in shown.findall(prose(page))}
+    wrong = {(page, name) for page, name in named if name.partition("/")[0] in families and find(name) is None}
+    assert not {(page, name) for page, name in wrong if name not in checks}
 
 
 def test_every_import_shown_is_there() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from night import by_night
+from night import by_day_left_out
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 NEVER = (
@@ -43,8 +43,21 @@ def test_the_tutorial_works_as_it_is_written(tmp_path: Path) -> None:
     assert '"fail"' not in (tmp_path / "runs" / "mine" / "check.json").read_text(encoding="utf-8")
 
 
-@by_night[0]
-@by_night[1]
+@pytest.mark.slow
+def test_the_tutorial_of_tools_works_as_it_is_written(tmp_path: Path) -> None:
+    files = dict(FILE.findall((PAGE.parent / "tutorial-tools.md").read_text(encoding="utf-8")))
+    assert set(files) == {"shop.py", "make_data.py", "tools.jinja", "agent.yaml"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    run(sys.executable, "make_data.py", folder=tmp_path)
+    run(sys.executable, "-m", "levelhead", "train", "agent.yaml", *SHORT, "--set", "sft.steps=4", folder=tmp_path)
+    checks = (tmp_path / "runs" / "agent" / "check.json").read_text(encoding="utf-8")
+    assert '"fail"' not in checks
+    assert "tools/round-trip" in checks
+
+
+@pytest.mark.night
+@by_day_left_out
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("changes", "low", "high", "improved"), [((), 0.6, 1.0, True), (NEVER, 0.1, 0.3, False)])
 def test_the_figures_of_the_page_come_out_again(

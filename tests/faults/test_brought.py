@@ -13,6 +13,7 @@ import pytest
 from faults.brought import BROUGHT, Brought, data, names, rewards, seen
 from faults.probe import ROWS, closeness, setup_of
 from levelhead.preflight import preflight
+from night import cases
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "experiments" / "faults.md"
@@ -60,8 +61,9 @@ SOUND: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", SOUND)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(cases(1, 10)))
 def test_nothing_is_said_of_sound_data_and_rewards(name: str, seed: int) -> None:
     rows, reward = SOUND[name]
     report = preflight(setup_of(f"seed={seed}", "eval.final_items=64", reward=reward, rows=rows), families=FAMILIES)

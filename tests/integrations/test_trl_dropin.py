@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -229,7 +229,9 @@ def test_every_argument_is_kept_has_no_effect_for_a_reason_or_is_refused(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"environment_factory": object}, "environment_factory=.*: an environment"),
+        ({"environment_factory": object}, "environment_factory: object has no method reset"),
+        ({"environment_factory": {"a": object}}, "environment_factory: one factory, not a dict"),
+        ({"reward_funcs": None}, "reward_funcs: missing"),
         ({"optimizers": (object(), None)}, "optimizers=.*: optim, learning_rate"),
         ({"reward_funcs": "OpenAssistant/reward-model"}, "OpenAssistant/reward-model is no function"),
         ({"train_dataset": None}, "train_dataset: missing"),
@@ -417,6 +419,87 @@ def test_tools_are_called_and_rewards_see_calls_results_and_the_answer_as_trls_d
         assert [one["function"]["name"] for one in completion[0]["tool_calls"]] == ["multiply", "async_add"]
         assert [message["content"] for message in completion[1:3]] == ["42", "13"]
         assert completion[-1]["role"] == "assistant"
+
+
+class IncrementEnv:
+    """The environment of TRL's documentation: a counter that the policy adds to."""
+
+    made: ClassVar[list[IncrementEnv]] = []
+
+    def __init__(self) -> None:
+        self.made.append(self)
+        self.counter, self.goal = -1, -1
+
+    def reset(self, goal: int, **row: Any) -> str:
+        assert row["prompt"][0]["role"] == "user"
+        self.counter, self.goal = 0, goal
+        return f" The counter stands at {self.counter}."
+
+    def increment(self, step: int) -> int:
+        """
+        Increment the internal counter.
+
+        Args:
+            step: Value to add to the counter.
+
+        Returns:
+            The updated counter value.
+        """
+        self.counter += step
+        return self.counter
+
+    def get_reward(self) -> float:
+        return float(self.counter == self.goal)
+
+
+def test_an_environment_factory_makes_a_counter_a_rollout_that_tools_change_and_rewards_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from levelhead.tasks.tool_formats import Call
+    from levelhead.tasks.tools import Toolbox
+    from tasks.test_tools import TOOL_TEMPLATE
+
+    turns = [0]
+
+    def read(self: Toolbox, text: str) -> tuple[str, list[Call]]:
+        """An untrained policy calls nothing by itself: every other turn is read as two calls."""
+        turns[0] += 1
+        return text, [Call("increment", {"step": 2}), Call("increment", {"step": 1})] if turns[0] % 2 else []
+
+    monkeypatch.setattr(Toolbox, "read", read)
+    monkeypatch.setattr(IncrementEnv, "made", [])
+    seen: list[tuple[int, Any]] = []
+
+    def reward(environments: list[IncrementEnv], completions: list[Any], **_: Any) -> list[float]:
+        pairs = zip(environments, completions, strict=True)
+        seen.extend((environment.counter, completion) for environment, completion in pairs)
+        return [float(environment.counter) for environment in environments]
+
+    model = AutoModelForCausalLM.from_pretrained(preset_folder("base-tiny"))
+    tokenizer = AutoTokenizer.from_pretrained(preset_folder("base-tiny"))
+    tokenizer.chat_template = TOOL_TEMPLATE
+    chats = [{"prompt": [{"role": "user", "content": f"Add {n}, please."}], "goal": n % 4} for n in range(24)]
+    args = short_run(tmp_path / "out", reward_weights=[0.5])
+    keys = {"args": args, "train_dataset": chats, "processing_class": tokenizer, "environment_factory": IncrementEnv}
+    trainer = quick(GRPOTrainer(model, reward, **keys))
+    (task,) = trainer.recipe.tasks
+    assert task.reward_weights == [0.5, 1.0]
+    assert task.tools.functions == ["increment"]
+    trainer.train()
+    played = [(counter, completion) for counter, completion in seen if len(completion) > 1]
+    assert played
+    for counter, completion in played:
+        assert [message["content"] for message in completion if message["role"] == "tool"][:2] == ["2", "3"]
+        assert counter == 3 * sum(message["role"] == "assistant" and "tool_calls" in message for message in completion)
+    assert len(IncrementEnv.made) < len(seen), "environments are used again"
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert any("rewards/IncrementEnv/mean" in line for line in lines)
+
+
+def test_an_environment_owns_the_reward_where_no_function_is_given(tmp_path: Path) -> None:
+    keys = {"args": short_run(tmp_path / "out"), "train_dataset": ROWS, "environment_factory": IncrementEnv}
+    trainer = GRPOTrainer(preset_folder("base-tiny"), **keys)
+    assert [function.__name__ for function in trainer._data["rewards"]] == ["IncrementEnv"]
 
 
 def test_eval_dataset_is_what_evaluations_score(tmp_path: Path) -> None:

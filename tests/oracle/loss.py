@@ -1,201 +1,24 @@
-"""The loss: it comes from the completion's tokens, from each of them, and from nothing else.
-
-Measured on the run's own trainers: the gradient that reaches a hidden state of the last layer is not zero exactly
-where that state predicts a token whose label matters.  This is what changing labels one by one would show.
-"""
+"""The loss: each completion token has one label, which matters, and stop tokens stand where completions stopped."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from levelhead import metrics as metric
-from levelhead.errors import InputError
 from levelhead.policy.packing import MicroBatch, TokenSequence
-from levelhead.preflight.listening import Listener
-from levelhead.preflight.trial import WHOLE, clean, uneven
-from levelhead.recipe.objective import Advantage, Kl
-from oracle import plain
 from oracle.context import PreflightContext
 from oracle.result import Check, judged
-from oracle.shown import shown_groups
 from oracle.tokens import demonstrations, spelled
-from oracle.trial import contrasted, grpo_trial, sft_trial
-
-
-class _Pair(NamedTuple):
-    """A sequence of a batch, and what each of its tokens weighs in the loss."""
-
-    context_ids: tuple[int, ...]
-    completion_ids: tuple[int, ...]
-    prefix_group: int
-    advantage: float = 1.0
-
-
-_FIX = "predict completion token t from the state before it; take the mask from lengths, never from token values"
 
 
 def check_loss(context: PreflightContext) -> Iterator[Check]:
-    """Look where the loss of each stage comes from."""
+    """Change labels one by one, and count stop tokens."""
     yield _labels(context)
-    if context.grpo is not None:
-        yield _grpo(context)
-    if context.recipe.sft is not None:
-        yield from _sft(context)
     yield _stop_once(context)
-
-
-def _grpo(context: PreflightContext) -> Check:
-    grpo = context.grpo
-    assert grpo is not None
-    bare = {
-        "kl": Kl(),
-        "entropy": grpo.entropy.model_copy(update={"coef": 0.0}),
-        "advantage": Advantage(),
-        "mask_truncated": False,
-        "tokens_per_microbatch": WHOLE,
-        "loss": grpo.loss.model_copy(update={"top_entropy": None, "importance": None}),
-    }
-    few = [replace(group, rollouts=group.rollouts[:4]) for group in context.drawn.groups if len(group.rollouts) > 1]
-    groups = contrasted(uneven(few[:: max(1, len(few) - 1)], context.codec.stop_id, WHOLE))
-    if not groups:
-        return Check("loss/completion-only", "warn", "no group of two rollouts was drawn, so no loss was computed")
-    groups += contrasted(shown_groups(context, len(groups[0].rollouts)))
-    trial = grpo_trial(context, grpo.model_copy(update=bare), groups)
-    expected = [
-        _Pair(turn.context_ids, turn.completion_ids, i, advantage)
-        for i, (group, advantages) in enumerate(zip(groups, trial.result.advantages, strict=True))
-        for rollout, advantage in zip(group.rollouts, advantages, strict=True)
-        for turn in rollout.turns
-    ]
-    spared = 0.2 if grpo.loss.make().selects_tokens else 0.0
-    check = _lost(trial.result.record.values) or _places(
-        context, "loss/completion-only", expected, trial.listener, spared=spared
-    )
-    clean(context.policy)
-    return check
-
-
-def _lost(values: Mapping[str, float]) -> Check | None:
-    """The loss of a step is no number, be it by a term without weight: none of the run's later losses is one either."""
-    loss = values[metric.LOSS]
-    if math.isfinite(loss):
-        return None
-    lost = {key: values[key] for key in (metric.ENTROPY, metric.KL) if not math.isfinite(values.get(key, 0.0))}
-    wrong = " and ".join([f"the loss of one step is {loss}", *(f"its {key} {value}" for key, value in lost.items())])
-    fix = "look for 0 times infinity (0 log 0) in what each term computes; a coefficient of 0 does not take it away"
-    return Check("loss/completion-only", "fail", wrong, {key: str(value) for key, value in lost.items()}, fix)
-
-
-def _sft(context: PreflightContext) -> Iterator[Check]:
-    sft = context.recipe.sft
-    assert sft is not None
-    try:
-        trainer, listener = sft_trial(context, sft)
-    except InputError as error:
-        yield Check(
-            "loss/demonstrations", "fail", str(error), {}, "give every task an oracle, or remove the sft section"
-        )
-        return
-    trainer.stream.load_state_dict({name: {"taken": 0, "epoch": 0, "offset": 0} for name in context.setup.tasks})
-    size = min(sft.batch_size, 8)
-    pairs = trainer.demonstrations(trainer.stream.take(size))
-    expected = [_Pair(pair.context_ids, pair.completion_ids, pair.prefix_group) for pair in pairs]
-    yield _places(context, "loss/demonstrations", expected, listener)
-    clean(context.policy)
-
-
-def _places(
-    context: PreflightContext,
-    name: str,
-    pairs: Sequence[_Pair],
-    listener: Listener,
-    *,
-    spared: float = 0.0,
-) -> Check:
-    """Compare the places that feed the loss with the states that predict completion tokens.
-
-    Rows may hold several sequences as a tree, so places are counted by the token that stands at them.  A token that
-    the policy is certain of has no gradient, nor has one on which the rollouts that share it cancel, and a few losses
-    leave out a share of the tokens (``spared``).
-    """
-    states_of = _states(pairs, shared=context.policy.packs_trees)
-    wanted = Counter(token for token, silent in states_of if not silent)
-    either = Counter(token for token, silent in states_of if silent)
-    loss_tokens: Counter[int] = Counter()
-    for ids, marks in listener.rows():
-        loss_tokens.update(token for token, mark in zip(ids, marks, strict=True) if mark)
-    states, fed = len(states_of), loss_tokens.total()
-    surplus, missing = loss_tokens - wanted - either, wanted - loss_tokens
-    tokens, left_out = sum(len(pair.completion_ids) for pair in pairs), _left_out(pairs, listener)
-    evidence = {
-        "completion_tokens": tokens,
-        "completion_tokens_left_out": left_out.total(),
-        "states_that_predict_them": states,
-        "states_in_the_loss": fed,
-        "outside": surplus.total(),
-        "missing": missing.total(),
-    }
-    wrong = None
-    if surplus:
-        wrong = (
-            f"the loss comes from {surplus.total()} states that predict no completion token (at "
-            f"{spelled(context.codec, list(surplus)[:4])}): it falls on prompt or padding, and misses "
-            f"{missing.total()} of {states} states"
-        )
-    elif missing and missing.total() > spared * states + _certain(context, pairs):
-        wrong = (
-            f"{missing.total()} of {states} states that predict completion tokens feed no loss (at "
-            f"{spelled(context.codec, list(missing)[:4])}): the tokens after them are not trained"
-        )
-    elif left_out.total() > spared * tokens:
-        at = ", ".join(f"{count} at {place}" for place, count in left_out.most_common(4))
-        wrong = f"{left_out.total()} of {tokens} completion tokens feed no loss ({at} of them): a mask hides these"
-    right = f"the loss comes from the {tokens} completion tokens, and from nothing else"
-    return judged(name, wrong, right, evidence, _FIX)
-
-
-def _left_out(pairs: Sequence[_Pair], listener: Listener) -> Counter[str]:
-    """Count the completion tokens that no gradient reaches, by where they stand in their completions."""
-    places: Counter[str] = Counter()
-    pending = Counter(pair.completion_ids for pair in pairs)
-    for ids, marks in listener.completions():
-        pending -= Counter([tuple(ids)])
-        for at, mark in enumerate(marks):
-            if not mark:
-                places["the end" if at == len(ids) - 1 else "the start" if at == 0 else "the middle"] += 1
-    places.update({"the whole": sum(map(len, pending.elements()))})
-    return +places
-
-
-def _states(pairs: Sequence[_Pair], *, shared: bool) -> list[tuple[int, bool]]:
-    """Return the token at each distinct state that predicts a completion token; a prefix group may share states.
-
-    With each, whether its gradient may vanish: where rollouts of opposite advantages go on with the same token.
-    """
-    states: dict[tuple[int, ...], dict[int, list[float]]] = {}
-    for index, (context, completion, prefix_group, advantage) in enumerate(pairs):
-        whole = context + completion
-        for end in range(len(context), len(whole)):
-            state = (prefix_group if shared else index, *whole[:end])
-            states.setdefault(state, {}).setdefault(whole[end], []).append(advantage)
-    return [(state[-1], all(map(_cancel, drawn.values()))) for state, drawn in states.items()]
-
-
-def _cancel(advantages: Sequence[float]) -> bool:
-    return abs(sum(advantages)) <= 1e-6 * sum(map(abs, advantages))
-
-
-@torch.no_grad()
-def _certain(context: PreflightContext, pairs: Sequence[_Pair]) -> int:
-    """Count the tokens that the policy is so certain of that their gradient vanishes."""
-    told = [plain.logprobs(context.policy, pair.context_ids, pair.completion_ids) for pair in pairs]
-    return int(sum((logp > -1e-5).sum() for logp in told))
 
 
 _SHIFTS = (1, 2, 5)
@@ -226,12 +49,13 @@ def _labels(context: PreflightContext) -> Check:
             dead += int(mask != len(micro.targets))
     tokens = sum(len(s.completion_ids) for s in sequences)
     evidence = {"completion_tokens": tokens, "labels": labels, "labels_without_effect": dead}
+    fix = "predict completion token t from the state before it; take the mask from lengths, never from token values"
     wrong = None
     if labels != tokens:
         wrong = f"{tokens} completion tokens have {labels} labels: the mask does not count completions"
     elif dead:
         wrong = f"changing {dead} of {labels} completion labels changes nothing"
-    return judged("loss/labels", wrong, f"each of {tokens} completion tokens has one label that counts", evidence, _FIX)
+    return judged("loss/labels", wrong, f"each of {tokens} completion tokens has one label that counts", evidence, fix)
 
 
 def _stop_once(context: PreflightContext) -> Check:

@@ -21,9 +21,11 @@ from oracle.roundtrip import check_roundtrip
 from oracle.sampling import check_sampling
 from oracle.signs import check_signs
 from oracle.stops import check_stops
+from oracle.tokens import check_tokens
 
 FAMILIES: dict[str, Callable[[PreflightContext], Iterator[Check]]] = {
     "identities": check_identities,
+    "tokens": check_tokens,
     "batching": check_batching,
     "stops": check_stops,
     "agreement": check_agreement,

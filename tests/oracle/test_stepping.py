@@ -167,7 +167,7 @@ def counted_twice(bench: Bench, _: int) -> None:
 
 
 def never_stepped(bench: Bench, _: int) -> None:
-    bench.updater.clear()
+    bench.updater.finish()
 
 
 def forget_steps(bench: Bench, _: int) -> None:

@@ -14,12 +14,11 @@ from levelhead.policy.policy import Policy
 from levelhead.preflight.listening import Listener, listening
 from levelhead.preflight.trial import WHOLE, FrozenUpdater, Replay, clean, cut_to, rewarded_with
 from levelhead.recipe.objective import Audit
-from levelhead.recipe.training import Grpo, Sft
+from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.optim import Updater
 from levelhead.training.prepare import make_objective
-from levelhead.training.sft import SftTrainer
 from levelhead.training.step_result import StepResult
 from levelhead.training.stream import PromptStream
 from oracle.context import PreflightContext
@@ -103,20 +102,6 @@ def grpo_trial(
     with listening(context.policy) as listener:
         result = trainer.step(1)
     return Trial(result, listener, groups, time.perf_counter() - start)
-
-
-def sft_trial(context: PreflightContext, config: Sft) -> tuple[SftTrainer, Listener]:
-    """Do one small SFT step; the gradient is left in the parameters, the weights are not changed."""
-    clean(context.policy)
-    small = config.model_copy(update={"batch_size": min(config.batch_size, 8), "tokens_per_microbatch": WHOLE})
-    tasks = context.setup.tasks
-    weights = [context.setup.weights[name] for name in tasks]
-    stream = PromptStream(list(tasks.values()), weights, context.seed)
-    updater = FrozenUpdater(context.policy.parameters, small.optimizer, small.steps)
-    trainer = SftTrainer(context.policy, tasks, stream, updater, small, context.seed, context.loop)
-    with listening(context.policy) as listener:
-        trainer.step(1)
-    return trainer, listener
 
 
 def gradient(policy: Policy) -> list[Tensor | None]:

@@ -361,3 +361,19 @@ def test_prompts_are_measured_where_the_tasks_are_there() -> None:
 
 def test_prompts_are_assumed_where_data_are_missing() -> None:
     assert "assumed" in longest_prompt(load(ROOT / "recipes" / "dual-bbq-halueval.yaml")).source
+
+
+def test_groups_become_smaller_where_one_is_too_large_to_be_sampled_at_once() -> None:
+    adapted = {"model.lora": {"r": 16, "alpha": 32}, "grpo.tokens_per_microbatch": 64}
+    large = recipe(batch_size=256, group_size=256, sampling={"max_new_tokens": 1024})
+    asked = changed(large, {**adapted, "model.gradient_checkpointing": True})
+    halved = {"grpo.group_size": 128, "grpo.sampling.rows_at_once": 128}
+    whole, half = planner().plan(asked), planner().plan(changed(asked, halved))
+    assert whole.peak == "sampling"
+    tight = Planner(Target("cpu", torch.float32, (whole.total + half.total) // 2, "small"), Prompts(64, "given"))
+    change = first_change(tight, asked, tight.plan(asked))
+    assert change is not None
+    assert (change.settings, change.fits) == (halved, True)
+    all_of_them = changed(asked, {"grpo.advantage": {"kind": "pass_at_k", "k": 255}})
+    other = first_change(tight, all_of_them, tight.plan(all_of_them))
+    assert other is None or "grpo.group_size" not in other.settings  # the estimator compares as many

@@ -13,6 +13,7 @@ from levelhead.preflight.plan_change import make_plan
 from levelhead.recipe import load
 from levelhead.scaffold.model import preset_folder
 from levelhead.scaffold.write import InitOptions, plan
+from night import by_night
 
 
 def config(folder: Path, hidden: int, layers: int) -> str:
@@ -41,7 +42,12 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize(
     ("hidden", "layers", "gpu", "adapter"),
-    [(512, 4, "24GB", False), (512, 4, "3GB", False), (2048, 20, "80GB", True), (2048, 20, "8GB", True)],
+    [
+        pytest.param(512, 4, "24GB", False, marks=by_night),
+        (512, 4, "3GB", False),
+        pytest.param(2048, 20, "80GB", True, marks=by_night),
+        (2048, 20, "8GB", True),
+    ],
 )
 def test_the_recipe_that_is_written_fits(
     hidden: int, layers: int, gpu: str, adapter: bool, data: str, tmp_path: Path
@@ -67,3 +73,13 @@ def test_no_size_is_an_error_that_names_the_flag(data: str, tmp_path: Path) -> N
 def test_what_fits_nowhere_says_so(data: str, tmp_path: Path) -> None:
     made = plan(InitOptions("sums", config(tmp_path / "model", 2048, 20), data, gpu="2GB"))
     assert made.memory.startswith("does not fit: ")
+
+
+@pytest.mark.parametrize(("rows", "size"), [(144, 8), (12, 16), (6, 32), (2, 64)])
+def test_no_prompt_is_sampled_for_two_groups_of_a_step(rows: int, size: int, data: str, tmp_path: Path) -> None:
+    few = Path(data).read_text(encoding="utf-8").splitlines(keepends=True)[:rows]
+    Path("few.jsonl").write_text("".join(few), encoding="utf-8")
+    plan(InitOptions("few", config(tmp_path / "model", 512, 4), "few.jsonl", gpu="24GB")).write()
+    grpo = load("few.yaml").grpo
+    assert grpo is not None
+    assert (grpo.batch_size, grpo.group_size) == (64, size)

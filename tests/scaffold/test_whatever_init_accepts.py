@@ -24,6 +24,7 @@ from levelhead.recipe import load, plain, validate
 from levelhead.recipe.tasks import Function
 from levelhead.scaffold.write import InitOptions, plan
 from levelhead.tasks.function.task import FunctionTask
+from night import cases
 
 WORDS = st.sampled_from(
     ["Paris", "New York", "no", "*", "...", "\u662f", "x y", "'quoted'", "a\nb", "1,000", "half 1/2", "+"]
@@ -92,7 +93,8 @@ def accepted(rows: list[dict[str, Any]], kind: str | None) -> dict[str, Any] | N
     return recipe
 
 
-@settings(deadline=None, max_examples=15, derandomize=True, suppress_health_check=list(HealthCheck))
+@pytest.mark.night
+@settings(deadline=None, max_examples=cases(6, 200), derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data(), KINDS)
 def test_its_recipe_is_sound_and_its_reward_gives_the_right_answer_the_most(
     rows: list[dict[str, Any]], kind: str | None
@@ -111,8 +113,9 @@ def test_its_recipe_is_sound_and_its_reward_gives_the_right_answer_the_most(
                 assert task.score(prompt, "").total < 1
 
 
+@pytest.mark.night
 @pytest.mark.slow
-@settings(deadline=None, max_examples=4, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=cases(3, 40), derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data(), KINDS)
 def test_it_passes_the_check_and_trains_for_two_steps(rows: list[dict[str, Any]], kind: str | None) -> None:
     with in_a_folder():

@@ -23,7 +23,8 @@ from levelhead.recipe.tools import ToolUse
 from levelhead.records import PLAIN_CHAT, ChatOptions
 from levelhead.tasks.function import FunctionTask
 from levelhead.tasks.tool_formats import Call, CallError
-from levelhead.tasks.tools import Toolbox
+from levelhead.tasks.tool_reader import typed
+from levelhead.tasks.tools import Result, Toolbox
 from levelhead.text.codec import Codec
 from levelhead.training.prepare import Setup, prepare
 from small_run import recipe
@@ -262,6 +263,65 @@ def test_an_answer_may_call_tools_on_the_way_and_the_last_turn_is_scored() -> No
     asyncio.run(play())
 
 
+THOUGHTS = {"qwen3": "<think>\n\n</think>", "coder": "</think>"}
+
+
+def _turn(name: str, **arguments: Any) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"role": "assistant", "tool_calls": [{"type": "function", "function": function}]}
+
+
+def _shown(template: str, oracle: list[dict[str, Any]], **tools: Any) -> list[Any]:
+    section = TypeAdapter(Function).validate_python(
+        {"kind": "function", "name": "t", "oracle": "turns", "tools": {"functions": [f"{__file__}:lookup"], **tools}}
+    )
+    rows = [{"prompt": f"what is {i}?", "turns": oracle} for i in range(4)]
+    task = FunctionTask(section, data=rows, rewards=lambda completions, **_: [0.0] * len(completions))
+    assert task.tools is not None
+    task.tools.learn_format(codec(template), "t", 10_000)
+    assert task.demonstrates
+    prompt = next(task.prompts("train", 0))
+    return [(task, prompt), *asyncio.run(task.demonstrate(prompt))]
+
+
+@pytest.mark.parametrize("template", FORMATS)
+def test_a_demonstration_calls_the_tool_and_goes_on_with_its_result(template: str) -> None:
+    oracle = [_turn("lookup", word="ab", count=2), {"role": "tool", "content": "not this"}]
+    (task, prompt), first, last = _shown(template, [*oracle, {"role": "assistant", "content": "It is abab."}])
+    assert task.oracle(prompt) == ["It is abab."]
+    assert [message["role"] for message in first[0]] == ["user"]
+    (call,) = task.tools.read(task.tools.written(*first, prompt.chat))[1]
+    assert (call.name, typed(call, task.tools.schemas["lookup"])) == ("lookup", {"word": "ab", "count": 2})
+    assert [(m["role"], m["content"]) for m in last[0][1:]] == [
+        ("assistant", THOUGHTS.get(template, "")),
+        ("tool", "abab"),
+    ]
+    assert last[1] == "It is abab."
+    if template in THOUGHTS or template == "harmony":
+        return  # the first drop thoughts of earlier turns; the second's turns end otherwise here
+    # What supervised fine-tuning teaches is what the template shows of an earlier turn.
+    pair = codec(template).demonstration(first[0], first[1], prompt.chat)
+    later = codec(template).render(last[0], prompt.chat)
+    assert later[: len(pair.context_ids) + len(pair.completion_ids)] == pair.context_ids + pair.completion_ids
+
+
+def test_a_demonstration_whose_call_fails_or_that_has_no_turn_left_is_left_out() -> None:
+    answer = {"role": "assistant", "content": "It is abab."}
+    assert len(_shown("qwen25", [_turn("lookup", wrong=1), answer])) == 1
+    assert len(_shown("qwen25", [_turn("lookup", word="a"), answer], turns=1)) == 1
+    assert len(_shown("qwen25", [_turn("lookup", word="a"), answer], turns=2)) == 3
+
+
+def test_an_oracle_whose_earlier_turns_call_nothing_is_refused() -> None:
+    answer = {"role": "assistant", "content": "It is abab."}
+    with pytest.raises(InputError, match="each message before the last one must call tools"):
+        _shown("qwen25", [answer, answer])
+    with pytest.raises(InputError, match="a call of a tool has arguments are no"):
+        _shown("qwen25", [{**_turn("lookup"), "tool_calls": [{"name": "lookup", "arguments": "{"}]}, answer])
+    with pytest.raises(InputError, match="is a message with 'tool_calls'"):
+        _shown("qwen25", [_turn("lookup", word="a")])
+
+
 def test_a_conversation_that_the_context_has_no_room_for_ends() -> None:
     task = _task(turns=9, room=40)
     prompt = next(task.prompts("train", 0))
@@ -279,12 +339,17 @@ TOOL_TEMPLATE = """{%- if tools -%}<|im_start|>system
 {% endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant
 {% endif -%}"""
 TOOLS = '''
+import signal
+
+
 def double(text: str) -> str:
     """Double a text.
 
     Args:
         text: The text.
     """
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)  # works in the main thread alone
+    signal.alarm(0)
     return text + text
 '''
 
@@ -311,6 +376,14 @@ def test_a_run_trains_with_tools_and_the_loss_sees_sampled_tokens_alone(
         return text, [Call("double", {"text": "SECRET"})] if turn[0] % 2 else []
 
     monkeypatch.setattr(Toolbox, "read", read)
+    results: list[Result] = []
+    call = Toolbox.run
+
+    async def kept(self: Toolbox, *asked: Any) -> Result:
+        results.append(await call(self, *asked))
+        return results[-1]
+
+    monkeypatch.setattr(Toolbox, "run", kept)
     seen: list[Any] = []
     from levelhead.training import batch as module
 
@@ -320,6 +393,8 @@ def test_a_run_trains_with_tools_and_the_loss_sees_sampled_tokens_alone(
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     (row,) = [row for row in rows if row["stage"] == "grpo"]
     assert 1 < row["num_turns"] < 2
+    assert results
+    assert {(result.text, result.failed) for result in results} == {("SECRETSECRET", False)}
     mine = [fields["sequence"] for fields in seen if fields["task"] == "one"]
     assert any(len(sequence.context_ids) > 60 for sequence in mine)
     assert all(len(sequence.completion_ids) <= 6 for sequence in mine)

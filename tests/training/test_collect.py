@@ -11,7 +11,7 @@ from counting_episodes import PROMPTS, Counting, Episode, Plain, Recorder
 from levelhead.recipe.sampling import TrainSampling
 from levelhead.records import Prompt
 from levelhead.tasks.base import Step
-from levelhead.training.collect import REDRAWS, Collected, Collector
+from levelhead.training.collect import RESTARTS, Collected, Collector
 from levelhead.training.loop import EventLoop
 
 
@@ -55,7 +55,7 @@ def test_a_broken_episode_is_drawn_again_under_another_name(loop: EventLoop) -> 
 
 
 def test_an_episode_that_always_breaks_is_dropped_and_counted(loop: EventLoop) -> None:
-    task = Counting(breaks={"b": 2 * (REDRAWS + 1)})
+    task = Counting(breaks={"b": 2 * (RESTARTS + 1)})
     result = collect(task, loop, Recorder())
     assert [len(group.rollouts) for group in result.groups] == [2, 0, 2]
     assert (result.episodes, result.dropped, task.open.total()) == (4, 2, 0)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
-import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,49 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import sharded_run
 from levelhead import train
 from levelhead.training.ranks import Ranks
 from small_run import recipe
-
-SCRIPT = """
-import json, sys
-from levelhead import train
-for path, out in zip(sys.argv[1::2], sys.argv[2::2]):
-    train(json.load(open(path)), out=out)
-"""
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def in_two_processes(runs: dict[Path, dict[str, Any]]) -> None:
-    """What a launcher does: the same command in each process, and their ranks in the environment.
-
-    Args:
-        runs: Recipes by the folder of their run, one after the other.
-    """
-    arguments: list[str] = []
-    for folder, content in runs.items():
-        path = folder.with_suffix(".json")
-        path.write_text(json.dumps(content), encoding="utf-8")
-        arguments += [str(path), str(folder)]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "ACCELERATE_USE_CPU": "1"}
-    shared |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, *arguments],
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        _, errors = process.communicate(timeout=600)
-        assert process.returncode == 0, errors[-2000:]
 
 
 def steps(folder: Path) -> list[dict[str, Any]]:
@@ -80,7 +37,12 @@ def test_two_processes_have_the_losses_and_weights_of_one(tmp_path: Path) -> Non
             checkpoint__best=False, grpo__audit__first=2,
         )  # fmt: skip
         runs[tmp_path / merge] = content | {"sft": None}
-    in_two_processes(runs)
+    listed = [(folder.name, content, None) for folder, content in runs.items()]
+    (tmp_path / "runs.json").write_text(json.dumps(listed), encoding="utf-8")
+    launcher = sharded_run.Launcher()
+    codes = launcher.run("trains", tmp_path, 2)
+    launcher.close()
+    assert codes == [0, 0], (tmp_path / "trains-0.err").read_text(encoding="utf-8")[-3000:]
     for together, content in runs.items():
         alone = together.with_name(f"{together.name}-alone")
         train(content, out=alone)

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from levelhead.recipe.objective import Shaping
 from levelhead.recipe.sampling import Sampling
 from levelhead.recipe.training import Grpo
-from levelhead.records import Group, Prompt, Rollout, Score
+from levelhead.records import Group, Prompt, Rollout, Score, Turn
+from levelhead.training.advantages import AdvantageEstimator, make_shapers
+from levelhead.training.batch import make_batch
 from levelhead.training.collect import rollout_seed
 from levelhead.training.collected import Collected
+from levelhead.training.curriculum import has_contrast
 from levelhead.training.group_queue import GroupQueue
 from levelhead.training.group_sampler import SamplingSetup
 from levelhead.training.loop import EventLoop
@@ -165,3 +169,21 @@ def test_a_prompt_that_stands_in_a_batch_twice_is_drawn_by_another_seed_each_tim
     assert [group.prompt.id for group in batch.groups] == ["0", "1", "2", "0", "1", "2", "0", "1"]
     assert collector.seeds[0] == rollout_seed(5, 1)
     assert len(set(collector.seeds)) == 3
+
+
+def test_rewards_of_turns_are_a_contrast_for_an_estimator_that_credits_turns() -> None:
+    turn = Turn((1,), (2,), (0.0,), (0.0,), "stop")
+    by_turn = Grpo.model_validate({"advantage": {"kind": "mt_grpo"}})
+
+    def of(*paid: float) -> Group:
+        rollouts = [Rollout("0", (turn, turn), Score(1.0), turn_rewards=each) for each in (paid, (0.0, 1.0))]
+        return Group(Prompt("0", "task", ()), tuple(rollouts))
+
+    group_advantages, _ = AdvantageEstimator(by_turn, make_shapers({"task": Shaping()}, by_turn)).assign(
+        [of(1.0, 0.0), of(0.0, 1.0)], None, {"task": 0.0}
+    )
+    assert [assigned.has_signal for assigned in group_advantages] == [True, False]
+    assert [has_contrast(group, by_turn) for group in (of(1.0, 0.0), of(0.0, 1.0))] == [True, False]
+    assert not has_contrast(of(1.0, 0.0), Grpo())
+    values = make_batch([of(1.0, 0.0), of(0.0, 1.0)], group_advantages).values
+    assert values["frac_reward_zero_std"] == values["dead_groups/all_solved"] == 0.5

@@ -82,7 +82,7 @@ def _explain(name: str, language: Language, *, as_json: bool) -> None:
     from levelhead.preflight.explain import CATALOGUE, explain
 
     entries = list(CATALOGUE.values()) if name == "list" else [explain(name)]
-    about = ("proves", "how", "cannot")
+    about = {"proves": "证明\uff1a", "how": "方法\uff1a", "cannot": "局限\uff1a"}
     if as_json:
         rows = [{"name": e.name} | {key: getattr(e, key).text({}, language) for key in about} for e in entries]
         say_json(rows)
@@ -93,7 +93,8 @@ def _explain(name: str, language: Language, *, as_json: bool) -> None:
         return
     (entry,) = entries
     say(entry.name)
-    for label in about:
-        text = f"{label + ':':8}{getattr(entry, label).text({}, language)}"
+    for label, chinese in about.items():
+        head = chinese if language == "zh" else f"{label + ':':8}"
+        text = f"{head}{getattr(entry, label).text({}, language)}"
         for line in wrapped(text, min(width(), 100), 2):
             say(line)

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.terminal import say, say_json
 
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language
     from levelhead.doctor.report import Beside, Report
     from levelhead.doctor.survey import Survey
+
+_MAP = Message(
+    "--map {pair}: give SIGNAL=KEY, as in --map reward=my_reward",
+    "--map {pair}：应为 SIGNAL=KEY，例如 --map reward=my_reward",
+)
 
 
 def doctor(
@@ -129,7 +135,7 @@ def _keys(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         signal, equals, raw = pair.partition("=")
         if not equals or not signal or not raw:
-            raise InputError(f"--map {pair}: give SIGNAL=KEY, as in --map reward=my_reward")
+            raise InputError(_MAP(pair=pair))
         keys[signal.strip()] = raw.strip()
     return keys
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from levelhead.errors import InputError
 from levelhead.terminal import say, say_json
+
+if TYPE_CHECKING:
+    from levelhead.scaffold.write import Plan
 
 MODEL = "base-tiny"
 """Offered where no model is named: it ships, and trains in minutes on a CPU."""
@@ -67,7 +70,12 @@ def init(
                 "memory": project.memory,
             }
         )
-        return
+    else:
+        _describe(project)
+
+
+def _describe(project: Plan) -> None:
+    recipe, *others = [str(path) for path in project.files]
     if project.model.note:
         say(f"levelhead: {project.model.note}; max_new_tokens is a guess", error=True)
     say(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from itertools import pairwise
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -27,7 +28,11 @@ from levelhead.cli.train import train
 from levelhead.cli.watch import watch
 from levelhead.errors import EngineError, InputError, PeerError, PolicyError, RewardError
 from levelhead.installation import install_command
+from levelhead.message import in_language_of
 from levelhead.terminal import own_streams, safe, say
+
+if TYPE_CHECKING:
+    from levelhead.diagnosis.findings import Language
 
 app = typer.Typer(
     name="levelhead",
@@ -69,7 +74,7 @@ def main() -> None:
         if debug:
             raise
         # What still waits for a process that is gone is not waited for.
-        _leave(_explain(error), at_once=isinstance(error, PeerError))
+        _leave(_explain(error, _language(arguments)), at_once=isinstance(error, PeerError))
     except KeyboardInterrupt:
         say("levelhead: interrupted", error=True)
         _leave(130)
@@ -86,12 +91,26 @@ def _leave(code: int, *, at_once: bool = False) -> NoReturn:
     sys.exit(code)
 
 
-def _explain(error: Exception) -> int:
+def _language(arguments: list[str]) -> Language:
+    """The language that a command was asked for, else that of the locale where it is Chinese, else English."""
+    for option, value in pairwise([*arguments, ""]):
+        if option.startswith("--lang=") or option == "--lang":
+            return "zh" if "zh" in (value, option.removeprefix("--lang=")) else "en"
+    locale = next((os.environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if os.environ.get(name)), "")
+    return "zh" if locale.startswith("zh") else "en"
+
+
+def _explain(error: Exception, language: Language = "en") -> int:
     """Print an error for a person; returns the exit code."""
     if isinstance(error, typer.Exit):
         return error.exit_code
     if isinstance(error, _USAGE) and hasattr(error, "show"):
-        vars(error)["message"] = safe(getattr(error, "message", ""))
+        message = getattr(error, "message", "")
+        if language == "zh" and (option := getattr(error, "option_name", None)):
+            near = [str(one) for one in vars(error).pop("possibilities", None) or []]
+            message = f"没有选项 {option}" + (f"；是不是 {near[0]}？" if near else "")
+            vars(error)["possibilities"] = None
+        vars(error)["message"] = safe(message)
         error.show()
         return 2
     if isinstance(error, typer.Abort) and isinstance(error.__cause__, EOFError):
@@ -103,10 +122,10 @@ def _explain(error: Exception) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if isinstance(error, InputError):
-        say(f"levelhead: {error}", error=True)
+        say(f"levelhead: {_message(error, language)}", error=True)
         return 2
     if isinstance(error, (EngineError, PeerError, PolicyError, RewardError)):
-        say("\n".join([f"levelhead: {error}", *getattr(error, "__notes__", ())]), error=True)
+        say("\n".join([f"levelhead: {_message(error, language)}", *getattr(error, "__notes__", ())]), error=True)
         return 3
     if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):
         say(f"levelhead: {error.name} is not installed; {install_command(extra)}", error=True)
@@ -114,6 +133,11 @@ def _explain(error: Exception) -> int:
     first = (str(error).strip() or "no message").splitlines()[0]
     say(f"levelhead: failed: {type(error).__name__}: {first} (--debug shows where)", error=True)
     return 3
+
+
+def _message(error: Exception, language: Language) -> str:
+    """The lines of an error; one that has no Chinese stays as it is."""
+    return in_language_of(error.args[0] if len(error.args) == 1 else error, language)
 
 
 # typer carries its own copy of click from 0.29 on, so that the class has no name that every version can import.

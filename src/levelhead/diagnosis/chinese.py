@@ -1,6 +1,7 @@
 """What is said in English while a run goes on (events, settings in words), in Chinese for a reader who asks for it.
 
 The files of a run are written in English, whatever the reader's language; a sentence is exchanged where it is shown.
+New text has its Chinese beside it: a ``Message`` in code, or a finding's file; here stands what neither covers.
 """
 
 from __future__ import annotations

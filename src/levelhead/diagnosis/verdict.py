@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from levelhead.diagnosis import chinese
 from levelhead.diagnosis.findings import Language, Text, read_texts
 from levelhead.metrics import held_out
 
@@ -231,6 +232,8 @@ def short(answer: str, language: Language = "en") -> str:
     """Return an answer for a sentence: one line, quoted, at most 100 characters."""
     say = _Say(language)
     line = " / ".join(" ".join(line.split()) for line in answer.splitlines() if line.strip())
+    if " " in line:  # words for what a policy does, and no answer of one word
+        line = chinese.said(line, language)
     return (
         say("quoted", text=line if len(line) <= SHOWN else line[: SHOWN - 3].rstrip() + "...")
         if line

@@ -24,7 +24,7 @@ _SETTLE = Text("what would settle it:", "确认以下问题即可定论\uff1a")
 _MOST_NOTED = 12
 _OUTCOMES = (metric.PART_MEAN.prefix, held_out.NUMBER.prefix)
 _TOOK = Text(
-    "took {key} as {signal} ({confidence:.0%} sure)", "将 {key} 视为 {signal}\uff08把握 {confidence:.0%}\uff09"
+    "took {key} as {signal} ({confidence:.0%} sure)", "将 {key} 视为 {signal}\uff08置信度 {confidence:.0%}\uff09"
 )
 _UNKNOWN = Text("numbers under names that say nothing here: {names}", "名称不认识、未采用的数值\uff1a{names}")
 _IS_ONE = Text(

@@ -168,7 +168,7 @@ class Report:
             "severity": finding.severity,
             "confidence": round(finding.confidence, 3),
             "first_step": number(finding.first_step),
-            "evidence": [self._reading(reading) for reading in finding.readings],
+            "evidence": [self._reading(reading) for reading in finding.readings],  # the rows that show it
             "remedies": self.remedies(finding, language),
         }
 

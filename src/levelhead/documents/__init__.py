@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
+from levelhead.message import Phrase, chinese
 
 MOST_TEXT = 16 << 20
 """Bytes that a document which is read as a whole may have."""
@@ -33,7 +34,7 @@ class DocumentError(ValueError):
     """
 
     def __init__(self, problem: str, line: int | None = None) -> None:
-        super().__init__(" ".join(problem.split())[:300])
+        super().__init__(Phrase(*(" ".join(text.split())[:300] for text in (problem, chinese(problem)))))
         self.line = line
 
 

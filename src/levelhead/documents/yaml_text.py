@@ -8,10 +8,12 @@ from typing import Any
 import yaml
 
 from levelhead.documents import DocumentError
+from levelhead.message import Message, Phrase
 
 MOST_NODES = 20_000
 """Values in a document, each counted as often as an alias brings it in."""
 
+_NOT_YAML = Message("not valid YAML: {why}", "不是合法的 YAML：{why}")
 _STUMBLES = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
@@ -33,13 +35,13 @@ def load_yaml(text: str) -> Any:
         _bounded(node)
         return loader.construct_document(node)
     except _STUMBLES as error:
-        raise DocumentError(f"not valid YAML: {error}") from None
+        raise DocumentError(_NOT_YAML(why=error)) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-        raise DocumentError(f"not valid YAML: {problem}", mark.line + 1 if mark else None) from None
+        raise DocumentError(_NOT_YAML(why=problem), mark.line + 1 if mark else None) from None
     except RecursionError:
-        raise DocumentError("not valid YAML: nested too deeply") from None
+        raise DocumentError(_NOT_YAML(why=Phrase("nested too deeply", "嵌套太深"))) from None
     finally:
         if loader is not None:
             loader.dispose()

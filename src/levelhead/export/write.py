@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from levelhead.errors import InputError
 from levelhead.export.card import card
 from levelhead.export.older import write_for_older
+from levelhead.message import Message
 from levelhead.recipe import load
 from levelhead.recipe.history import History
 from levelhead.training.rundir import RunDir, publish
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from levelhead.recipe import Recipe
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+_NOT_SAVED = Message("{run}: no checkpoint has been saved yet", "{run}：还没有保存过检查点")
 BEST = "best"
 RECIPE = "levelhead_recipe.yaml"
 """Name of the recipe in an exported folder."""
@@ -152,7 +154,7 @@ def _checkpoint(run: Path, name: str | None) -> Path:
         return root / name
     newest = root / BEST if (root / BEST).is_dir() else newest_checkpoint(RunDir(run))
     if newest is None:
-        raise InputError(f"{run}: no checkpoint has been saved yet")
+        raise InputError(_NOT_SAVED(run=run))
     return newest
 
 

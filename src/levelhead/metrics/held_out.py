@@ -138,7 +138,7 @@ ENDPOINT = _tasks.family(
     "What the workflows' calls have come to in the run so far: `calls`, `cached`, `retries`, `prompt_tokens`, "
     "`completion_tokens`, `estimated`, `cost`.", "any", only="workflow, at an endpoint", bounds=FROM_0,
 )
-MEAN_PART = _tasks.family("rewards/{part}", "Mean of one reward function.", "reward", only="function")
+MEAN_PART = _tasks.family("rewards/{part}", "Mean of one reward function.", "reward", only="function, verifiers")
 GRADE = _tasks.metric("judge", "Mean grade of the judge.", "any", only="judged tasks")
 JUDGE_ERROR_RATE = _tasks.metric("judge_error_rate", "Share of verdicts without a grade.", "share", only="judged tasks")
 

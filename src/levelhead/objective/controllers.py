@@ -141,7 +141,25 @@ class Fixed(Controller):
         return state.after(state.coef)
 
 
-class Band(Controller):
+class Bounded(Controller):
+    """A controller whose coefficient, or what it is made from, stays between two bounds."""
+
+    coef_min: float = Field(0.0, ge=0)
+    """Lowest coefficient."""
+    coef_max: float = Field(10.0, gt=0)
+    """Highest coefficient."""
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """``coef_min`` and ``coef_max``: the coefficient never leaves them."""
+        return self.coef_min, self.coef_max
+
+    def bounded(self, coef: float) -> float:
+        """Return the nearest coefficient within the bounds."""
+        return min(max(coef, self.coef_min), self.coef_max)
+
+
+class Band(Bounded):
     """Multiply the coefficient above a band of the KL, divide it below, leave it inside.
 
     The rule of PPO's adaptive penalty (Schulman et al. 2017, arXiv:1707.06347, section 4), there with the band
@@ -160,8 +178,6 @@ class Band(Controller):
     """What the coefficient is multiplied or divided by at every step outside the band."""
     coef_min: float = Field(1e-6, gt=0)
     """Lowest coefficient."""
-    coef_max: float = Field(10.0, gt=0)
-    """Highest coefficient."""
 
     @model_validator(mode="after")
     def _ends_in_order(self) -> Self:
@@ -169,18 +185,13 @@ class Band(Controller):
             raise ValueError(f"low ({self.low}) must be below high ({self.high})")
         return self
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """``coef_min`` and ``coef_max``: the coefficient never leaves them."""
-        return self.coef_min, self.coef_max
-
     def move(self, state: ControllerState, measured: float) -> ControllerState:
         """Move the coefficient by one factor if the KL lies outside the band."""
         move = self.factor if measured > self.high else 1 / self.factor if measured < self.low else 1.0
-        return state.after(min(max(state.coef * move, self.coef_min), self.coef_max))
+        return state.after(self.bounded(state.coef * move))
 
 
-class Lagrangian(Controller):
+class Lagrangian(Bounded):
     """Dual ascent on the constraint ``KL <= target``: ``beta <- max(beta_min, beta + eta (KL - target))``.
 
     The coefficient settles where the constraint binds, and falls to ``coef_min`` where it does not.
@@ -193,23 +204,13 @@ class Lagrangian(Controller):
     """The KL to stay at, in nats a token."""
     eta: float = Field(0.1, gt=0)
     """Change of the coefficient for one nat too many."""
-    coef_min: float = Field(0.0, ge=0)
-    """Lowest coefficient."""
-    coef_max: float = Field(10.0, gt=0)
-    """Highest coefficient."""
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """``coef_min`` and ``coef_max``: the coefficient never leaves them."""
-        return self.coef_min, self.coef_max
 
     def move(self, state: ControllerState, measured: float) -> ControllerState:
         """Take one step of dual ascent."""
-        moved = state.coef + self.eta * (measured - self.target)
-        return state.after(min(max(moved, self.coef_min), self.coef_max))
+        return state.after(self.bounded(state.coef + self.eta * (measured - self.target)))
 
 
-class EntropyTarget(Controller):
+class EntropyTarget(Bounded):
     """The bonus grows while the entropy is below a target, and is off above it.
 
     With ``e`` the entropy of the batch: ``coef = c`` if ``e <= target`` and 0 otherwise; then ``c`` rises by ``delta``
@@ -224,21 +225,14 @@ class EntropyTarget(Controller):
     """Entropy to keep, in nats a token."""
     delta: float = Field(0.005, gt=0)
     """Change of the coefficient in one step."""
-    coef_min: float = Field(0.0, ge=0)
-    """Lowest coefficient below the target."""
     coef_max: float = Field(0.1, gt=0)
     """Highest coefficient."""
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """``coef_min`` and ``coef_max``, between which ``c`` stays."""
-        return self.coef_min, self.coef_max
 
     def move(self, state: ControllerState, measured: float) -> ControllerState:
         """Set the coefficient for this entropy, then move ``c``, which is the memory, for the next one."""
         coef = state.memory if measured <= self.target else 0.0
         direction = (measured < self.target) - (measured > self.target)
-        memory = min(max(state.memory + self.delta * direction, self.coef_min), self.coef_max)
+        memory = self.bounded(state.memory + self.delta * direction)
         return state.after(coef, memory)
 
 

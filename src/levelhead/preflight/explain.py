@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.preflight.check import Broken
 from levelhead.preflight.checks import CHECKS
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 _EVERY: tuple[type[Check], ...] = (*CHECKS, Broken)
 CATALOGUE: dict[str, type[Check]] = {check.name: check for check in _EVERY}
 """Every check by name, in the order in which they are listed."""
+_NEAR = Message("; did you mean {near}?", "；是不是 {near}？")
+_NO_CHECK = Message(
+    "--explain {name}: there is no check of that name{hint}\nThe checks are {names}.",
+    "--explain {name}：没有这个名字的检查{hint}\n全部检查：{names}。",
+)
 
 
 def key_of(name: str) -> str | None:
@@ -47,8 +53,8 @@ def explain(name: str) -> type[Check]:
         return CATALOGUE[key]
     names = [entry.removesuffix("/TASK").removesuffix("/STAGE") for entry in CATALOGUE]
     near = difflib.get_close_matches(name.lower(), names, 1, 0.5) or [entry for entry in names if name.lower() in entry]
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise InputError(f"--explain {name}: there is no check of that name{hint}\nThe checks are {', '.join(names)}.")
+    hint = _NEAR(near=near[0]) if near else ""
+    raise InputError(_NO_CHECK(name=name, hint=hint, names=", ".join(names)))
 
 
 def stored(row: Mapping[str, Any], language: Language) -> tuple[str, str]:

@@ -141,9 +141,9 @@ async def _episodes(task: Task, prompts: Sequence[Prompt]) -> dict[str, list[flo
 
 
 async def perfect_answers(task: Task, prompt: Prompt) -> list[str]:
-    """Return the answers of a prompt's perfect episode; none where nobody knows them."""
-    if task.demonstrates:
-        return [answer for _, answer in await task.demonstrate(prompt)]
+    """Return the answers of a prompt's perfect episode, of tools the last one; none where nobody knows them."""
+    if task.demonstrates and task.tools is None:
+        return [str(answer) for _, answer in await task.demonstrate(prompt)]
     return list(task.oracle(prompt) or ())
 
 

@@ -24,7 +24,7 @@ from levelhead.preflight.listening import Listener
 from levelhead.preflight.trial import Trial, clean, contrasted, grpo_trial, sft_trial, uneven
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import ChatOptions, Group, Message, Rollout, Score, Turn
-from levelhead.tasks.base import SingleTurnTask
+from levelhead.tasks.base import has_one_turn
 from levelhead.training.collect import Collector
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.loop import EventLoop
@@ -161,7 +161,7 @@ class SharedPasses:
         groups, tasks = [], self._setup.tasks
         long = {group.prompt.task for group in self._groups for r in group.rollouts if len(r.turns) > 1}
         for name, task in tasks.items():
-            if name in long or isinstance(task, SingleTurnTask) or not task.demonstrates:
+            if name in long or has_one_turn(task) or not task.demonstrates:
                 continue
             prompts = [group.prompt for group in self._groups if group.prompt.task == name][:1]
             try:
@@ -176,7 +176,7 @@ class SharedPasses:
                     groups.append(Group(prompt, tuple(shorter if i % 2 else whole for i in range(k))))
         return groups
 
-    def _turn(self, messages: Sequence[Message], answer: str, chat: ChatOptions) -> Turn:
+    def _turn(self, messages: Sequence[Message], answer: str | Message, chat: ChatOptions) -> Turn:
         """An answer as if the policy had sampled it: its first tokens and a stop token."""
         pair = self.policy.codec.demonstration(messages, answer, chat)
         ids = (*pair.completion_ids[: TRIED - 1], self.policy.codec.stop_id)

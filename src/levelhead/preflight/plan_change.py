@@ -11,6 +11,7 @@ from levelhead.errors import InputError
 from levelhead.preflight.plan import PREFLIGHT, Plan, longest_prompt, target_of
 from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe
+from levelhead.recipe.training import Grpo
 
 LEAST_TOKENS = 64
 """Smallest ``tokens_per_microbatch`` that a recipe may have."""
@@ -106,6 +107,8 @@ def _candidates(planner: Planner, recipe: Recipe, plan: Plan) -> Iterator[dict[s
         yield {"model.lora": ADAPTER}
     elif recipe.model.dtype == "float32" and planner.target.device == "cuda":
         yield {"model.dtype": "bfloat16"}
+    if recipe.grpo is not None and plan.peak == "sampling":
+        yield from _smaller_group(recipe.grpo)
 
 
 def _smaller_micro_batch(planner: Planner, recipe: Recipe, plan: Plan) -> Iterator[dict[str, Any]]:
@@ -121,6 +124,13 @@ def _fewer_rows(planner: Planner, recipe: Recipe) -> Iterator[dict[str, Any]]:
         rows = min(recipe.grpo.sampling.rows_at_once, recipe.grpo.batch_size)
         yield from _largest(planner, recipe, "grpo.sampling.rows_at_once", rows, recipe.grpo.group_size)
     yield from _largest(planner, recipe, "eval.batch_size", recipe.eval.batch_size, 1)
+
+
+def _smaller_group(grpo: Grpo) -> Iterator[dict[str, Any]]:
+    """Half as many rollouts to a prompt: those of one group are sampled at once."""
+    half, rest = divmod(grpo.group_size, 2)
+    if not rest and half >= grpo.advantage.make().min_group_size:
+        yield {"grpo.group_size": half, "grpo.sampling.rows_at_once": half}
 
 
 def _largest(planner: Planner, recipe: Recipe, key: str, value: int, least: int) -> Iterator[dict[str, Any]]:

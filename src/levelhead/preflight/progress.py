@@ -20,6 +20,7 @@ _WORDS = {
     "warn": ("warning", "警告"),
     "fail": ("failure", "未通过"),
     "fix": ("fix", "解决办法"),
+    "check": ("check", "检查"),
 }
 _COLOURS = {"pass": "32", "warn": "33", "fail": "31;1"}
 _STAGES: dict[Need, tuple[str, str]] = {
@@ -80,13 +81,13 @@ class Printer:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=share, description=name)
         elif self._bar is None and self._pace.due():
-            self._say(f"check {share:.0%}: {name}")
+            self._say(f"{_WORDS['check'][self._language == 'zh']} {share:.0%}: {name}")
 
     def stage(self, need: Need) -> None:
         """Say what begins, where no bar shows it."""
         if self._bar is None:
             place = f"{NEEDS.index(need) + 1}/{len(NEEDS)}"
-            self._say(f"check {place}: {_STAGES[need][self._language == 'zh']} ...")
+            self._say(f"{_WORDS['check'][self._language == 'zh']} {place}: {_STAGES[need][self._language == 'zh']} ...")
 
     def tell(self, outcome: Outcome) -> None:
         """Print an outcome, unless it passed."""

@@ -172,9 +172,9 @@ _DRY_RUN = {
     ),
     "zh": (
         "{parameters:,} 个参数，训练其中 {trained_parameters:,} 个，计算类型 {compute_dtype}",
-        "上下文 {context:,} 个词元，词表 {vocabulary:,}",
+        "上下文 {context:,} 个 token，词表 {vocabulary:,}",
         "任务：{tasks}",
-        "第一批：{first_batch_prompts:,} 条提示词，每条 {min:,} 到 {max:,} 个词元，共 {sum:,} 个",
+        "第一批：{first_batch_prompts:,} 条提示词，每条 {min:,} 到 {max:,} 个 token，共 {sum:,} 个",
         "没有加载权重；用时 {seconds} 秒",
     ),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from levelhead import metrics as metric
 from levelhead.objective.terms import Term
@@ -102,8 +102,6 @@ class RecordingObjective(Objective):
         vars(self).update(vars(objective))
         self.listener = listener
         self.micro_batches: list[TermSlopes] = []
-        self.reference: list[tuple[Tensor, Tensor]] = []
-        """(policy's, reference's) log-probabilities, (m,) each, where a reference is kept."""
 
     def terms(self, policy: Policy, micro: MicroBatch, task: str, plan: Any, metrics: Any = None) -> list[Term]:
         """Build the terms, and note their slopes."""
@@ -111,8 +109,7 @@ class RecordingObjective(Objective):
 
         def shifted(batch: MicroBatch, temperature: float = 1.0) -> Tensor:
             logp = original(batch, temperature)
-            self.reference.append((self.listener.scores[-1][1], logp))
-            return logp - GAP * signs(logp)
+            return logp - GAP * alternating(logp)
 
         vars(policy)["reference_logp"] = shifted
         try:
@@ -128,7 +125,7 @@ class RecordingObjective(Objective):
         return terms
 
 
-def signs(values: Tensor) -> Tensor:
+def alternating(values: Tensor) -> Tensor:
     """Return 1, -1, 1, -1, ... in the shape of (m,) values."""
     return 1.0 - 2.0 * (torch.arange(len(values), device=values.device) % 2)
 
@@ -153,7 +150,6 @@ class Trial:
         objective: What its terms were.
         groups: What it trained on.
         seconds: Packing, forward, backward.
-        aliased: Whether the reference shares a trained weight with the policy.
     """
 
     result: StepResult
@@ -161,7 +157,6 @@ class Trial:
     objective: RecordingObjective
     groups: Sequence[Group]
     seconds: float
-    aliased: bool = False
 
 
 def bare(grpo: Grpo) -> Grpo:
@@ -208,18 +203,9 @@ def grpo_trial(setup: Setup, collector: Collector, groups: Sequence[Group], seed
                 seed=seed,
             )
             result = trainer.step(1)
-        aliased = _shares_weights(setup.policy)
     finally:
         _forget_reference(setup.policy)
-    return Trial(result, listener, recording, groups, result.record.timings.get(metric.TIME_TRAIN, 0.0), aliased)
-
-
-def _shares_weights(policy: Policy) -> bool:
-    """Whether the reference holds a weight that is trained, so that it would move with the policy."""
-    trained = {id(parameter) for parameter in policy.parameters}
-    reference = policy._reference
-    own = reference.parameters() if isinstance(reference, nn.Module) else ()
-    return any(id(parameter) in trained or parameter.requires_grad for parameter in own)
+    return Trial(result, listener, recording, groups, result.record.timings.get(metric.TIME_TRAIN, 0.0))
 
 
 def _forget_reference(policy: Policy) -> None:

@@ -1,8 +1,8 @@
-"""Sections of the tasks that are played in environments: web pages, OpenEnv servers, BrowserGym."""
+"""Sections of the tasks that are played in environments: web pages, OpenEnv servers, BrowserGym, verifiers."""
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -103,3 +103,23 @@ class BrowserGym(EnvironmentSection):
     """Most actions an episode may take."""
     sessions: int = Field(1, ge=1, le=4096)
     """Episodes that may be live at once; they share a thread."""
+
+
+class Verifiers(TaskSection):
+    """An environment written with PrimeIntellect's ``verifiers`` (1.0 interface), as it is installed."""
+
+    task = "levelhead.contrib.verifiers:VerifiersTask"
+    kind: Literal["verifiers"]
+    """``verifiers``."""
+    env: str = Field(min_length=1)
+    """The environment's package, ``glossary`` or ``owner/glossary``, which you have installed."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the environment's task set, by its own names."""
+    items: int = Field(1000, ge=2, le=10_000_000)
+    """Most rows that are taken of the environment, both splits together."""
+    turns: int = Field(8, ge=1, le=1024)
+    """Most answers of an episode."""
+    sessions: int = Field(8, ge=1, le=4096)
+    """Episodes that may be live at once."""
+    timeout_s: float = Field(600.0, gt=0, le=86_400)
+    """Longest that the environment may take between two answers, in seconds."""

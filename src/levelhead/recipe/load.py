@@ -15,6 +15,8 @@ from pydantic_core import ErrorDetails
 from levelhead.documents import DocumentError, read_text
 from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
+from levelhead.message import Phrase, joined
+from levelhead.recipe import messages as say
 from levelhead.recipe.recipe import Recipe
 from levelhead.recipe.shipped import by_name, similar
 from levelhead.section import OF_A_KEY
@@ -38,13 +40,13 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         own = by_name(path.as_posix())
         if own is None:
             near = similar(path.as_posix())
-            hint = f"did you mean {near!r}, which ships?" if near else "levelhead recipes lists those that ship"
-            raise InputError(f"{path}: no such recipe; {hint}") from None
+            hint = say.SHIPS(near=near) if near else say.LISTED()
+            raise InputError(say.AT(place=path, text=say.NO_RECIPE(hint=hint))) from None
         text = own.text
     except OSError as error:
-        raise InputError(f"{path}: cannot be read as a recipe: {error.strerror or error}") from None
+        raise InputError(say.AT(place=path, text=say.UNREADABLE(why=error.strerror or error))) from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: cannot be read as a recipe: {error}") from None
+        raise InputError(say.AT(place=path, text=say.UNREADABLE(why=error))) from None
     return parse(text, overrides, source=str(path))
 
 
@@ -54,9 +56,9 @@ def parse(text: str, overrides: Sequence[str] = (), source: str = "recipe") -> R
         data = load_yaml(text)
     except DocumentError as error:
         where = source if error.line is None else f"{source}:{error.line}"
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(say.AT(place=where, text=error.args[0])) from None
     if not isinstance(data, dict):
-        raise InputError(f"{source}: a recipe is a mapping of keys, found {type(data).__name__}")
+        raise InputError(say.AT(place=source, text=say.NO_MAPPING(kind=type(data).__name__)))
     for override in overrides:
         _apply(data, override)
     return validate(data, source, overrides)
@@ -77,7 +79,7 @@ def validate(data: Mapping[str, Any], source: str = "recipe", overrides: Sequenc
         return Recipe.model_validate(data)
     except ValidationError as error:
         lines = [_explain(details, source, overrides) for details in error.errors()[:5]]
-        raise InputError("\n".join(dict.fromkeys(lines))) from None
+        raise InputError(joined(list(dict.fromkeys(lines)), "\n", "\n")) from None
 
 
 def dump(recipe: Recipe) -> str:
@@ -100,23 +102,22 @@ def _apply(data: dict[str, Any], override: str) -> None:
     key, separator, raw = override.partition("=")
     path = key.strip().split(".")
     if not separator or not all(path):
-        raise InputError(f"--set {override}: expected key=value, for example --set grpo.steps=20")
+        raise InputError(say.SET(pair=override))
     try:
         value = load_yaml(raw)
     except DocumentError as error:
-        raise InputError(f"--set {override[:80]}: the value is {error}") from None
+        raise InputError(say.SET_VALUE(pair=override[:80], why=error.args[0])) from None
     node: Any = data
     for depth, part in enumerate(path):
         last = depth == len(path) - 1
         if isinstance(node, list):
             if not (part.isascii() and part.isdigit() and len(part) < 10) or int(part) >= len(node):
-                where = ".".join(path[:depth])
-                raise InputError(f"--set {override}: {where} is a list of {len(node)}; name an item by its index")
+                raise InputError(say.SET_INDEX(pair=override, key=".".join(path[:depth]), n=len(node)))
             index: Any = int(part)
         elif isinstance(node, dict):
             index = part
         else:
-            raise InputError(f"--set {override}: {'.'.join(path[:depth])} holds a value, not a section")
+            raise InputError(say.SET_SECTION(pair=override, key=".".join(path[:depth])))
         if last:
             node[index] = value
         else:
@@ -125,7 +126,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
             node = node[index]
 
 
-def _explain(error: ErrorDetails, source: str, overrides: Sequence[str]) -> str:
+def _explain(error: ErrorDetails, source: str, overrides: Sequence[str]) -> Phrase:
     location = error["loc"] + ((error["ctx"]["key"],) if error["type"] == OF_A_KEY else ())
     *above, last = _walk(location) or [("(top level)", frozenset())]
     parts = [part for part, _ in (*above, last)]
@@ -133,19 +134,19 @@ def _explain(error: ErrorDetails, source: str, overrides: Sequence[str]) -> str:
     source = next((f"--set {_cut_text(text)}" for text in reversed(overrides) if _is_about(text, key)), source)
     if error["type"] == "extra_forbidden":
         keys = sorted({field.alias or name for model in last[1] for name, field in model.model_fields.items()})
-        return f"{source}: unknown key {key!r}{_hint(parts, keys)}"
-    if error["type"] == "missing":
-        return f"{source}: {key}: missing"
+        return say.UNKNOWN(place=source, key=key, hint=_hint(parts, keys))
     if error["type"] == "union_tag_not_found":
-        return f"{source}: {key}.kind: missing"
-    if error["type"] == "union_tag_invalid":
-        return f"{source}: {key}.kind: must be one of {error['ctx']['expected_tags']}, got {error['ctx']['tag']!r}"
-    message = error["msg"].removeprefix("Value error, ")
-    value = error["input"]
-    if error["type"] == OF_A_KEY:
-        return f"{source}: {key}: {error['msg']}"
-    suffix = f" (got {_cut(value)})" if isinstance(value, str | int | float | bool | None) else ""
-    return f"{source}: {key}: {message}{suffix}"
+        key, text = f"{key}.kind", say.MISSING()
+    elif error["type"] == "missing":
+        text = say.MISSING()
+    elif error["type"] == "union_tag_invalid":
+        key, fields = f"{key}.kind", error["ctx"]
+        text = say.ONE_OF(choices=fields["expected_tags"], value=fields["tag"])
+    else:
+        text, value = say.problem(error), error["input"]
+        if isinstance(value, str | int | float | bool | None) and error["type"] != OF_A_KEY:
+            text = say.VALUE(text=text, value=_cut(value))
+    return say.OF_A_KEY(place=source, key=key, text=text)
 
 
 def _is_about(override: str, key: str) -> bool:
@@ -154,14 +155,14 @@ def _is_about(override: str, key: str) -> bool:
     return key == name or key.startswith(f"{name}.")
 
 
-def _hint(parts: list[str], keys: list[str]) -> str:
+def _hint(parts: list[str], keys: list[str]) -> str | Phrase:
     """Say what an unknown key is meant for: one that is spelt nearly so, or another trainer's word for one of ours."""
     from levelhead.recipe import trainers
 
     if theirs := trainers.words().get(parts[-1]):
-        return f"; {theirs[1]}'s {parts[-1]} is {theirs[0]!r} here"
+        return say.THEIRS(peer=theirs[1], theirs=parts[-1], ours=theirs[0])
     near = difflib.get_close_matches(parts[-1], keys, n=1, cutoff=0.5)
-    return f"; did you mean {'.'.join([*parts[:-1], near[0]])!r}?" if near else ""
+    return say.NEAR(near=".".join([*parts[:-1], near[0]])) if near else ""
 
 
 def _cut(value: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from levelhead.message import Phrase
 from levelhead.section import Section
 
 
@@ -99,7 +100,10 @@ class Model(Section):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.name is None) == (self.preset is None):
-            raise ValueError("give either model.name (a hub name or local folder) or model.preset: tiny or base-tiny")
+            en = "give either model.name (a hub name or local folder) or model.preset: tiny or base-tiny"
+            raise ValueError(
+                Phrase(en, "请给出 model.name（模型库中的名字或本地文件夹）或 model.preset（tiny 或 base-tiny）之一")
+            )
         return self
 
     @model_validator(mode="after")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from levelhead import extensions
-from levelhead.recipe.environments import Browser, BrowserGym, OpenEnv
+from levelhead.recipe.environments import Browser, BrowserGym, OpenEnv, Verifiers
+from levelhead.recipe.judge import FunctionJudge, Judges
 from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.recipe.tools import ToolUse
 from levelhead.recipe.workflow import (
@@ -134,7 +135,8 @@ class OwnPrompts(JudgedSection):
     spell one hold the token, and rewards see it.  Others are spelt in characters and hidden from rewards."""
     oracle: str | None = None
     """Column with a perfect answer, for SFT and for judges to compare with: a text, a number, true or false, a list of
-    one assistant message, or a list of right answers, of which the first one is shown."""
+    one assistant message (with ``tools`` that are executed, behind those that call them), or a list of right answers,
+    of which the first one is shown."""
     overlong: Literal["error", "drop", "truncate_left"] = "error"
     """A row whose prompt (or demonstration) is longer than the model's context has room for: ``error`` refuses the run,
     ``drop`` leaves the row out, ``truncate_left`` drops the oldest turns, then the beginning of the longest text."""
@@ -187,6 +189,10 @@ class JudgedPrompts(OwnPrompts):
     task = "levelhead.tasks.judges.prompts:PromptsTask"
     kind: Literal["judge"]
     """``judge``."""
+    rubric: str | None = None
+    """Column with what judges grade a row's answers by, in place of their own rubric: a text, or a list of criteria,
+    each a text or an object of ``criterion``, ``name`` and ``weight``.  Each criterion is a call of its own and a part
+    of the reward, ``judge/NAME``; the grade is their weighted mean."""
 
     @model_validator(mode="after")
     def _somebody_judges(self) -> Self:
@@ -194,6 +200,10 @@ class JudgedPrompts(OwnPrompts):
             raise ValueError("a task of kind judge has no rules: give it a judge or judges")
         judges = self.judge or self.judges
         pairwise = judges.pairwise if judges is not None else None
+        mine = isinstance(judges, Judges) and any(isinstance(one, FunctionJudge) for one in judges.members)
+        if self.rubric is not None and (pairwise is not None or mine):
+            what = "pairwise" if pairwise is not None else "a judge that is a function"
+            raise ValueError(f"rubric is a column of rubrics to grade single answers by, and {what} has none")
         wanted = pairwise is not None and pairwise.kind == "reference" and pairwise.reference is None
         if wanted and self.oracle is None:
             raise ValueError(
@@ -269,6 +279,7 @@ TaskRecipe = Annotated[
     | Browser
     | OpenEnv
     | BrowserGym
+    | Verifiers
     | Workflow
     | CustomTask,
     Field(discriminator="kind"),

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from levelhead.message import Message, Phrase
 from levelhead.recipe.objective import (
     FIXED_WEIGHTS,
     Advantage,
@@ -22,6 +23,11 @@ from levelhead.recipe.objective import (
 from levelhead.recipe.sampling import EvalSampling, TrainSampling
 from levelhead.recipe.variants import CUSTOM
 from levelhead.section import Section
+
+_NO_MULTIPLE = Message(
+    "batch_size ({batch}) must be a multiple of group_size ({group})",
+    "batch_size（{batch}）应为 group_size（{group}）的倍数",
+)
 
 
 class ByWeight(Section):
@@ -105,7 +111,7 @@ class Stage(Section):
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if self.data_epochs is not None and "steps" in self.model_fields_set:
-            raise ValueError("give steps or data_epochs, not both")
+            raise ValueError(Phrase("give steps or data_epochs, not both", "steps 和 data_epochs 只能给出一个"))
         return self
 
     @model_serializer(mode="wrap")
@@ -181,7 +187,7 @@ class Grpo(Stage):
     @model_validator(mode="after")
     def _batches_divide(self) -> Self:
         if self.batch_size % self.group_size:
-            raise ValueError(f"batch_size ({self.batch_size}) must be a multiple of group_size ({self.group_size})")
+            raise ValueError(_NO_MULTIPLE(batch=self.batch_size, group=self.group_size))
         groups = self.batch_size // self.group_size
         if groups % self.updates_per_batch:
             raise ValueError(

@@ -73,7 +73,8 @@ class Kinded(Section):
                     continue
                 (own,) = get_args(cls.model_fields["kind"].annotation)
                 text = f"is a key of kind {', '.join(having)}, and none of {own}: remove it, or change kind"
-                raise PydanticCustomError(OF_A_KEY, text, {"key": key})
+                zh = f"是 kind {'、'.join(having)} 的键，{own} 没有：请删去，或改 kind"
+                raise PydanticCustomError(OF_A_KEY, text, {"key": key, "zh": zh})
             own_keys[key] = value
         return own_keys
 

@@ -13,11 +13,19 @@ from levelhead import metrics as metric
 from levelhead.documents import DocumentError, load_json, read_lines, read_text
 from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.metrics import held_out
 from levelhead.recipe.history import RECIPE, History
 
 MARKS_OF_A_RUN = ("metrics.jsonl", "summary.json", "recipe.yaml", "events.jsonl")
 """A folder with none of these holds no run."""
+NO_FOLDER = Message(
+    "{folder}: no such folder; give the folder of a run, such as runs/demo",
+    "{folder}：没有这个文件夹；请给出训练文件夹，如 runs/demo",
+)
+NO_RUN = Message(
+    "{folder}: the folder holds no run (none of {files})", "{folder}：该文件夹里没有训练（没有 {files} 中的任何一个）"
+)
 
 EVAL_STAGES = ("start", "sft", "grpo")
 """Between-stage evaluations, in order."""
@@ -113,9 +121,9 @@ def read_run(folder: Path) -> Run:
         InputError: The folder is missing or holds no run.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; give the folder of a run, such as runs/demo")
+        raise InputError(NO_FOLDER(folder=folder))
     if not any((folder / name).is_file() for name in MARKS_OF_A_RUN):
-        raise InputError(f"{folder}: the folder holds no run (none of {', '.join(MARKS_OF_A_RUN)})")
+        raise InputError(NO_RUN(folder=folder, files=", ".join(MARKS_OF_A_RUN)))
     run = Run(folder.resolve().name, folder=folder)
     run.recipe_text = _text(folder / (History(folder).newest or RECIPE), run.notes) or ""
     run.recipe = _yaml(run.recipe_text, run.notes)

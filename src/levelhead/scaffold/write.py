@@ -24,12 +24,14 @@ from levelhead.tasks.function.sources import load_table
 from levelhead.tasks.splits import split_by_group
 from levelhead.terminal import counted
 
+GROUP_SIZE = 8
+"""Rollouts to a prompt, where data and machine allow it."""
 LOOKED_AT = 200
 """Rows whose prompts and answers are measured."""
-_SHIPPED_SCALE = {"batch_size": 32, "learning_rate": 3e-4, "dtype": "float32", "steps": 50}
+_SHIPPED_SCALE: dict[str, Any] = {"batch_size": 32, "learning_rate": 3e-4, "dtype": "float32", "steps": 50}
 ADAPTER_RATE = 1e-5
 """Learning rate of an adapter."""
-_SCALE = {"batch_size": 64, "learning_rate": 1e-6, "dtype": "auto", "steps": 200}
+_SCALE: dict[str, Any] = {"batch_size": 64, "learning_rate": 1e-6, "dtype": "auto", "steps": 200}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +122,13 @@ def plan(options: InitOptions) -> Plan:
     if not facts.template:
         template = options.folder / f"{options.name}.jinja"
         files[template] = TEMPLATE
-    held_out = _held_out(len({example.key for example in examples}))
-    recipe = _recipe(options, section, reward, facts, template, held_out, Fit())
+    prompts = len({example.key for example in examples})
+    memory, held_out = Fit({"grpo.group_size": _group_size(options, prompts)}), _held_out(prompts)
+    recipe = _recipe(options, section, reward, facts, template, held_out, memory)
     resolved = parse(recipe, source=f"{options.name}.yaml")
-    memory = Fit()
     if options.model not in PRESETS and not facts.note and template is None:
-        memory = fit(resolved, options.gpu, facts.longest_prompt)
+        planned = fit(resolved, options.gpu, facts.longest_prompt)
+        memory = Fit({**memory.settings, **planned.settings}, planned.note)
         recipe = _recipe(options, section, reward, facts, template, held_out, memory)
         parse(recipe, source=f"{options.name}.yaml")
     return Plan({recipe_file: recipe, **files}, prompt, answer, reward, len(rows), facts, memory.note)
@@ -174,7 +177,7 @@ def _recipe(
     held_out: str,
     memory: Fit,
 ) -> str:
-    scale: Mapping[str, Any] = _SHIPPED_SCALE if options.model in PRESETS else _SCALE
+    scale = _scale(options)
     source = "preset" if options.model in PRESETS else "name"
     model = {source: options.model, "dtype": scale["dtype"], **memory.under("model.")}
     rate = ADAPTER_RATE if "lora" in model else scale["learning_rate"]
@@ -207,7 +210,6 @@ def _recipe(
         "grpo:",
         f"  steps: {scale['steps']}                      # or data_epochs: 1, a pass over the data",
         f"  batch_size: {scale['batch_size']}                 # rollouts a step, group_size of them to a prompt",
-        "  group_size: 8",
         *(f"  {key}: {_scalar(value)}" for key, value in memory.under("grpo.").items()),
         f"  sampling: {_scalar(sampling | memory.under('grpo.sampling.'))}   # {prompts or 'room for an answer'}",
         f"  optimizer: {{learning_rate: {rate:g}, warmup_steps: 5}}",
@@ -216,14 +218,31 @@ def _recipe(
     return "\n".join(line for line in lines if line) + "\n"
 
 
-def _held_out(prompts: int) -> str:
-    """The line that holds out more than the usual share, where that share of the prompts would be too few to judge by.
+def _scale(options: InitOptions) -> Mapping[str, Any]:
+    return _SHIPPED_SCALE if options.model in PRESETS else _SCALE
+
+
+def _group_size(options: InitOptions, prompts: int) -> int:
+    """The group size that the data ask for: larger where a step would else take one prompt for two groups."""
+    batch, size = _scale(options)["batch_size"], GROUP_SIZE
+    while batch // size > prompts * (1 - _held_out_share(prompts)) and size < batch:
+        size *= 2
+    return size
+
+
+def _held_out_share(prompts: int) -> float:
+    """The share of the prompts to hold out: more than the usual one, where that would be too few to judge by.
 
     Two thirds more than are needed, because prompts fall on either side by chance, and never more than half of them.
     """
     usual: float = Function.model_fields["eval_fraction"].default
-    fraction = min(math.ceil(100 * 5 / 3 * FEW / prompts) / 100, 0.5)
-    if fraction <= usual:
+    return max(usual, min(math.ceil(100 * 5 / 3 * FEW / prompts) / 100, 0.5))
+
+
+def _held_out(prompts: int) -> str:
+    """The line that holds out another share than the usual one."""
+    fraction = _held_out_share(prompts)
+    if fraction == Function.model_fields["eval_fraction"].default:
         return ""
     return (
         f"    eval_fraction: {fraction:g}         # about {round(fraction * prompts)} of {prompts} prompts are held out"

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from levelhead.records import LARGEST_REWARD, Event, Message, Prompt, Rollout, Score
 from levelhead.tasks import threads
 from levelhead.tasks.grader import Answer as Answer
-from levelhead.tasks.grader import Grader, grade_metrics
+from levelhead.tasks.grader import Criterion, Grader, grade_metrics
 from levelhead.tasks.metering import JudgeUse, RewardTally
 
 Split = Literal["train", "eval"]
@@ -88,6 +88,10 @@ class Baseline:
     play: Callable[[Sequence[Prompt]], Awaitable[Sequence[float]]]
 
 
+Shown = tuple[list[Message], str | Message]
+"""What a turn of a demonstration sees, and its answer: a text, or an assistant's message that calls tools."""
+
+
 class Task(ABC):
     """Something to learn: its prompts, perfect answers, and episodes that are scored.
 
@@ -160,7 +164,7 @@ class Task(ABC):
         """Whether perfect answers depend on what the environment shows, so that the task acts to demonstrate them."""
         return type(self).demonstrate is not Task.demonstrate
 
-    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:  # noqa: ARG002
+    async def demonstrate(self, prompt: Prompt) -> Sequence[Shown]:  # noqa: ARG002
         """Return the (messages, answer) pair of every turn of a perfect episode; empty where it did not succeed."""
         return []
 
@@ -303,6 +307,10 @@ class SingleTurnTask(Task):
     def oracle(self, prompt: Prompt) -> list[str] | None:  # noqa: ARG002
         """Return a perfect answer, or ``None`` where nobody knows one."""
         return None
+
+    def criteria(self, prompt: Prompt) -> Sequence[Criterion]:  # noqa: ARG002
+        """Return what judges grade an answer to a prompt by, each for itself; their own rubric where there are none."""
+        return ()
 
     @property
     def guesses(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.errors import InputError
+from levelhead.message import Message, Phrase
 from levelhead.tasks.strict_json import lone_surrogate
 
 ORIGINS: Mapping[str, str] = {
@@ -150,16 +151,24 @@ def find_files(path: str | Sequence[str], suffixes: Sequence[str]) -> list[Path]
         elif place.is_file():
             files.append(place)
         else:
-            raise missing_data(entry, "no such file or folder")
+            raise missing_data(entry, NEITHER)
     return list(dict.fromkeys(files))
+
+
+NO_FILE = Phrase("no such file", "没有这个文件")
+NEITHER = Phrase("no such file or folder", "没有这个文件或文件夹")
+_MISSING = Message(
+    "{path}: {what} (tasks[].path, seen from {folder})", "{path}：{what}（tasks[].path，相对于 {folder}）"
+)
+_COPY = Message("{origin}; copy it there, or set path to your copy.", "{origin}；请复制到那里，或改 path。")
 
 
 def missing_data(path: str | Path, what: str) -> InputError:
     """Return (not raise) an error about data that are not there, with where a well-known data set comes from."""
-    message = f"{Path(path).expanduser()}: {what} (tasks[].path, seen from {Path.cwd()})"
+    message = _MISSING(path=Path(path).expanduser(), what=what, folder=Path.cwd())
     name = str(path).lower()
     origin = next((origin for word, origin in ORIGINS.items() if word in name), None)
-    return InputError(message if origin is None else f"{message}\n{origin}; copy it there, or set path to your copy.")
+    return InputError(message if origin is None else message + "\n" + _COPY(origin=origin))
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -33,6 +33,21 @@ GRADE = "judge"
 """Name of the reward that a judge gives; only answers that it was shown have it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One thing that an answer is graded by.
+
+    Attributes:
+        name: In metrics; empty where the grade has no part of its own.
+        text: What a judge is told to grade.
+        weight: In the mean of the grades.
+    """
+
+    name: str
+    text: str
+    weight: float
+
+
 class Grader(ABC):
     """Grades answers that a task's rules find right, as a step of scoring: a grade only takes away.
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from levelhead.errors import InputError
 from levelhead.recipe import Recipe
 from levelhead.recipe.tasks import CustomTask, Function
-from levelhead.tasks.files import missing_data
+from levelhead.tasks import files
+from levelhead.usercode import NO_FILE
 
 _TABLES = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".pq")
 _MODEL = ("config.json", "adapter_config.json")
@@ -34,14 +35,14 @@ def require_files(recipe: Recipe, checkpoint: str | Path | None = None, *, model
         for path in [named_path] if isinstance(named_path, str) else named_path or []:
             table = Path(path).suffix.lower() in _TABLES
             if (table or not isinstance(section, Function)) and not Path(path).expanduser().exists():
-                raise missing_data(path, "no such file" if table else "no such file or folder")
+                raise files.missing_data(path, files.NO_FILE if table else files.NEITHER)
         key, entries = "tasks[].rewards", section.rewards if isinstance(section, Function) else []
         if isinstance(section, CustomTask):
             key, entries = "tasks[].path", [section.path or ""]
         for entry in entries:
             file = entry.rpartition(":")[0]
             if file and not Path(file).expanduser().is_file():
-                raise InputError(f"{file}: no such file ({key}, seen from {Path.cwd()})")
+                raise InputError(NO_FILE(file=file, key=key, folder=Path.cwd()))
     if not model:
         return
     template = recipe.model.chat_template

@@ -16,8 +16,9 @@ from pydantic import ConfigDict, create_model
 from levelhead.errors import InputError
 from levelhead.installation import install_command
 from levelhead.objective.registry import build
+from levelhead.recipe.recipe import Recipe
 from levelhead.recipe.task import TaskSection
-from levelhead.recipe.tasks import CustomTask
+from levelhead.recipe.tasks import CustomTask, Function
 from levelhead.section import Section
 from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.usercode import load_class
@@ -97,7 +98,13 @@ def _settings(variant: type[Any], path: str) -> type[Section]:
         raise InputError(f"{path}: its arguments cannot be read: {type(error).__name__}: {error}") from error
 
 
-_EXTRAS = {"lark": "workflow", "sympy": "workflow", "httpx2": "judge", "playwright": "browser"}
+_EXTRAS = {
+    "lark": "workflow",
+    "sympy": "workflow",
+    "httpx2": "judge",
+    "playwright": "browser",
+    "verifiers": "verifiers",
+}
 """Packages that only some kinds of task need, and the extra that brings them."""
 
 
@@ -127,6 +134,21 @@ def with_judges(task: Task, section: TaskSection) -> Task:
     with _packages(kind):
         task.grader = import_module("levelhead.tasks.judges").JudgeGrader(task, kind, judge)
     return task
+
+
+def function_tasks(recipe: Recipe, data: Any, rewards: Any, eval_data: Any = None, tools: Any = ()) -> dict[str, Any]:
+    """Build the ``function`` task of a recipe around data, rewards and tools of Python."""
+    if data is None and eval_data is None and rewards is None and not tools:
+        return {}
+    from levelhead.tasks.function import FunctionTask
+
+    sections = [section for section in recipe.tasks if isinstance(section, Function)]
+    if len(sections) != 1:
+        raise InputError(f"train(): data and rewards need exactly one task of kind function, found {len(sections)}")
+    (section,) = sections
+    functions = [rewards] if callable(rewards) else rewards
+    task = with_judges(FunctionTask(section, data=data, eval_data=eval_data, rewards=functions, tools=tools), section)
+    return {section.name or section.kind: task}
 
 
 def make_rules(section: TaskSection) -> Task:

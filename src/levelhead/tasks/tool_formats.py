@@ -66,12 +66,19 @@ class CallFormat:
         return text[: match.start()], calls
 
 
-def _call(value: Any, *keys: str) -> Call:
-    """Return the call that an object describes, its arguments under one of some keys."""
+def call_of(value: Any, *keys: str) -> Call:
+    """Return the call that an object describes, its arguments under one of some keys.
+
+    Raises:
+        CallError: It describes none.
+    """
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         raise CallError("no object with a name")
     arguments: Any = next((value[key] for key in keys if key in value), {})
-    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    try:
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError as error:
+        raise CallError(f"arguments are no JSON: {error}") from error
     if not isinstance(arguments, Mapping):
         raise CallError("arguments are no object")
     return Call(value["name"], dict(arguments))
@@ -89,7 +96,7 @@ def _blocks(text: str) -> list[str]:
 
 def _hermes(text: str) -> Iterator[Call]:
     """``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``: Hermes, Qwen 2.5 and 3, SmolLM3."""
-    return (_call(json.loads(block), "arguments", "parameters") for block in _blocks(text))
+    return (call_of(json.loads(block), "arguments", "parameters") for block in _blocks(text))
 
 
 def _llama(text: str) -> Iterator[Call]:
@@ -97,7 +104,7 @@ def _llama(text: str) -> Iterator[Call]:
     decoder, rest = json.JSONDecoder(), text.removeprefix("<|python_tag|>").strip()
     while rest:
         value, end = decoder.raw_decode(rest)
-        yield _call(value, "parameters", "arguments")
+        yield call_of(value, "parameters", "arguments")
         rest = rest[end:].lstrip("; \n\t")
 
 
@@ -108,11 +115,11 @@ def _mistral(text: str) -> Iterator[Call]:
         body = part.strip()
         if body.startswith("["):
             for value in decoder.raw_decode(body)[0]:
-                yield _call(value, "arguments")
+                yield call_of(value, "arguments")
             continue
         name, _, arguments = body.partition("{")
         name = re.split(r"\[(?:ARGS|CALL_ID)\]", name)[0].strip()
-        yield _call({"name": name, "arguments": decoder.raw_decode("{" + arguments)[0]}, "arguments")
+        yield call_of({"name": name, "arguments": decoder.raw_decode("{" + arguments)[0]}, "arguments")
 
 
 _PAIR = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
@@ -145,7 +152,7 @@ _TO = re.compile(r"to=functions\.([\w.-]+).*?<\|message\|>(.*?)(?=<\||$)", re.DO
 
 def _harmony(text: str) -> Iterator[Call]:
     """``to=functions.name`` in a commentary channel, then a JSON message: gpt-oss."""
-    return (_call({"name": name, "arguments": json.loads(body)}, "arguments") for name, body in _TO.findall(text))
+    return (call_of({"name": name, "arguments": json.loads(body)}, "arguments") for name, body in _TO.findall(text))
 
 
 FORMATS = (

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
 from levelhead.records import ChatOptions, Message, Tool
+from levelhead.tasks.strict_json import encodable
 from levelhead.tasks.tool_formats import FORMATS, Call, CallError, CallFormat
 
 if TYPE_CHECKING:
     from levelhead.text.codec import Codec
 
 _EXAMPLES: Mapping[str, Any] = {"integer": 3, "number": 2.5, "boolean": True, "array": [1], "object": {"key": 1}}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class CallReader:
@@ -86,6 +88,10 @@ class CallReader:
         """Whether the policy's context has room for another turn of a conversation."""
         return self._codec is None or len(self._codec.render(messages, options)) <= self.room
 
+    def ended(self, completion_ids: Sequence[int]) -> bool:
+        """Whether a turn came to its end, and not to that of its budget."""
+        return self._codec is None or bool(completion_ids and completion_ids[-1] in self._codec.stop_ids)
+
     def read(self, text: str) -> tuple[str, list[Call]]:
         """Return what a turn says before its first call, and its calls.
 
@@ -96,10 +102,23 @@ class CallReader:
             raise RuntimeError("learn_format comes before read")
         if self._format is None:
             return text, []
-        said, calls = self._format.read(text)
+        prose, calls = self._format.read(text)
         if len(calls) > self._most:
             raise CallError(f"{len(calls)} calls in a turn, and at most {self._most} are allowed")
-        return said, calls
+        return prose, calls
+
+    def written(self, messages: Sequence[Message], turn: Message, options: ChatOptions) -> str:
+        """Return the text of a turn, which may call tools, as it is read where the policy writes it."""
+        if self._codec is None:
+            raise RuntimeError("learn_format comes before written")
+        return self._codec.decode(self._codec.demonstration(messages, turn, options).completion_ids, options)
+
+    def plain(self, text: str) -> str:
+        """Return a result without control characters or marks that calls are written with."""
+        text = _CONTROL.sub("", encodable(text))
+        for token in self._format.tokens if self._format is not None else ():
+            text = text.replace(token, "")
+        return text
 
     def _rendered(self, codec: Codec, calls: Sequence[Call], schema: Tool) -> str:
         """Render calls and their results; return how the template writes the turn of the calls."""
@@ -132,16 +151,17 @@ def calling(said: str, calls: Sequence[Call]) -> Message:
     return {
         "role": "assistant",
         "content": said,
-        "tool_calls": [{"type": "function", "id": _id(i), "function": one} for i, one in enumerate(functions)],
+        "tool_calls": [{"type": "function", "id": call_id(i), "function": one} for i, one in enumerate(functions)],
     }
 
 
 def answering(index: int, call: Call, text: str) -> Message:
     """Return the message with the result of a turn's call."""
-    return {"role": "tool", "name": call.name, "tool_call_id": _id(index), "content": text}
+    return {"role": "tool", "name": call.name, "tool_call_id": call_id(index), "content": text}
 
 
-def _id(index: int) -> str:
+def call_id(index: int) -> str:
+    """Return the id of a call, by its number."""
     return f"call{index:05d}"  # nine letters and digits, as Mistral's template wants them
 
 

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import inspect
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,11 +14,10 @@ from levelhead.errors import InputError
 from levelhead.recipe.tools import ToolUse
 from levelhead.records import ChatOptions, Message, Prompt, Tool
 from levelhead.tasks import threads
-from levelhead.tasks.base import Answer, SingleTurnTask, Step
+from levelhead.tasks.base import Answer, Shown, SingleTurnTask, Step
 from levelhead.tasks.main_thread import OverrunError
 from levelhead.tasks.mcp_server import McpServer, ServerDiedError
 from levelhead.tasks.sandbox import run_program
-from levelhead.tasks.strict_json import encodable
 from levelhead.tasks.tool_formats import Call, CallError
 from levelhead.tasks.tool_reader import CallReader, answering, calling, named, typed
 from levelhead.usercode import load_object
@@ -37,8 +35,6 @@ PYTHON: Tool = {
     },
 }
 """The sandbox as a tool."""
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +134,9 @@ class Toolbox(CallReader):
         return Result(self._shown(f"error: {text}" if failed else text), failed)
 
     def _shown(self, text: str) -> str:
-        """Return a result as it is shown: bounded, without control characters or marks that calls are written with."""
+        """Return a result as it is shown: bounded, and plain."""
         most = self.section.result_chars
-        text = _CONTROL.sub("", encodable(text[: 4 * most]))
-        for token in self._format.tokens if self._format is not None else ():
-            text = text.replace(token, "")
+        text = self.plain(text[: 4 * most])
         return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -173,6 +167,16 @@ class ToolEpisode:
         self._before: tuple[Message, ...] = ()
         self.completion_ids: tuple[int, ...] = ()
         self._turns = self._calls = self._failed = 0
+
+    async def demonstrate(self, calls: Sequence[Message], answer: str) -> list[Shown]:
+        """Return what is seen and written at each turn of an oracle; nothing where a call fails or ends the episode."""
+        shown: list[Shown] = []
+        for message in calls:
+            shown.append((seen := await self.observe(), message))
+            step = await self.act(self._tools.written(seen, message, self._prompt.chat))
+            if step.done or self._failed:
+                return []
+        return [*shown, (await self.observe(), answer)]
 
     async def observe(self) -> list[Message]:
         """Return the conversation so far."""

@@ -236,9 +236,15 @@ def _metrics(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages
 
 
 def _without_contrast(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages]) -> dict[str, float]:
-    """Groups whose rewards are all equal once shaped, by side; one with nothing left in it has no side."""
+    """Groups whose rewards are all equal once shaped, by side; one with nothing left in it has no side.
+
+    One whose turns were paid otherwise is not among them where the estimator told its turns apart.
+    """
     pairs = zip(groups, group_advantages, strict=True)
-    flat = [group for group, assigned in pairs if not assigned.shaped or max(assigned.shaped) == min(assigned.shaped)]
+    equal = [(group, one) for group, one in pairs if not one.shaped or max(one.shaped) == min(one.shaped)]
+    flat = [
+        g for g, one in equal if not (one.tokens and one.has_signal and len({r.turn_rewards for r in g.rollouts}) > 1)
+    ]
     solved = sum(bool(group.rollouts) and statistics.fmean(group.rewards) >= SOLVED_AT for group in flat)
     failed = sum(bool(group.rollouts) for group in flat) - solved
     return {

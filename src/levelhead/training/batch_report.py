@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from levelhead import metrics as metric
 from levelhead.recipe.sampling import Sampling
+from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout, Turn
 from levelhead.tasks.metering import error_metrics, use_metrics
 from levelhead.training.collect import Collector
@@ -21,7 +22,7 @@ from levelhead.training.collected import Collected
 from levelhead.training.curriculum import has_contrast
 
 
-def fill(result: Collected, drawn: Sequence[Group], wanted: int, rounds: int) -> dict[str, float]:
+def fill(result: Collected, drawn: Sequence[Group], wanted: int, rounds: int, config: Grpo) -> dict[str, float]:
     """Leave in a result the groups to train on, those with contrast first; returns the metrics of redrawing.
 
     Args:
@@ -29,9 +30,10 @@ def fill(result: Collected, drawn: Sequence[Group], wanted: int, rounds: int) ->
         drawn: All groups, redraws included.
         wanted: Groups of a batch.
         rounds: How often it was sampled again.
+        config: Whose estimator tells what a contrast is.
     """
-    live = [group for group in drawn if has_contrast(group)]
-    flat = [group for group in drawn if not has_contrast(group)]
+    live = [group for group in drawn if has_contrast(group, config)]
+    flat = [group for group in drawn if not has_contrast(group, config)]
     result.groups = [*live, *flat][:wanted]
     return {
         metric.REDRAW_ROUNDS: float(rounds),

@@ -24,7 +24,7 @@ from levelhead.training.ranks import Ranks
 
 T = TypeVar("T")
 
-REDRAWS = 3
+RESTARTS = 3
 """How often an episode is sampled again after its environment broke."""
 
 
@@ -301,12 +301,12 @@ class _Rolling:
     rewards: list[float | None] = field(default_factory=list)
     score: Score | None = None
     over: bool = False
-    redraws: int = 0
+    restarts: int = 0
 
     @property
     def name(self) -> str:
         """What the random numbers of its next turn are named by."""
-        return f"{self.prompt.id}#{self.index}.{self.redraws}@{len(self.completions)}"
+        return f"{self.prompt.id}#{self.index}.{self.restarts}@{len(self.completions)}"
 
     @property
     def turn_rewards(self) -> tuple[float, ...]:
@@ -319,8 +319,8 @@ class _Rolling:
         if self.episode is not None:
             await self.episode.close()
         self.episode, self.completions, self.rewards = None, [], []
-        self.redraws += 1
-        self.over = self.redraws > REDRAWS
+        self.restarts += 1
+        self.over = self.restarts > RESTARTS
 
 
 async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from levelhead import metrics as metric
 from levelhead.errors import InputError
-from levelhead.recipe.training import Learnability
+from levelhead.recipe.training import Grpo, Learnability
 from levelhead.records import Group, Prompt
 from levelhead.rollout.draws import derive, generator
 from levelhead.tasks.base import Task
@@ -210,9 +210,15 @@ class LearnabilityStream:
             count -= len(selected)
 
 
-def has_contrast(group: Group) -> bool:
-    """Whether the rollouts of a group have different rewards, as the task gave them."""
-    return len(set(group.rewards)) > 1
+def has_contrast(group: Group, config: Grpo) -> bool:
+    """Whether the rollouts of a group have different rewards, as the task gave them.
+
+    For an estimator that credits turns, rewards that add up to the same total differ where those of the turns do.
+    """
+    if len(set(group.rewards)) > 1:
+        return True
+    paid = {rollout.turn_rewards for rollout in group.rollouts}
+    return len(paid) > 1 and "turn_rewards_gkn" in config.advantage.make().arrays
 
 
 def _systematic(shares: Floats, n: int, start: float) -> NDArray[np.int64]:

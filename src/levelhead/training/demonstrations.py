@@ -11,16 +11,13 @@ import torch
 from levelhead.errors import InputError
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import Policy
-from levelhead.records import Message, Prompt
-from levelhead.tasks.base import EpisodeLostError, Task
+from levelhead.records import Prompt
+from levelhead.tasks.base import EpisodeLostError, Shown, Task
 from levelhead.training.loop import EventLoop
 from levelhead.training.ranks import Ranks
 
 KEPT = 4096
 """Episodes that are remembered, so that later epochs need not play them again."""
-
-Shown = Sequence[tuple[Sequence[Message], str]]
-"""The messages and the answer of each turn."""
 
 
 class Demonstrations:
@@ -34,9 +31,9 @@ class Demonstrations:
     def __init__(self, tasks: Mapping[str, Task], loop: EventLoop) -> None:
         self._tasks = tasks
         self._loop = loop
-        self._played: dict[tuple[str, str], Shown] = {}
+        self._played: dict[tuple[str, str], Sequence[Shown]] = {}
 
-    def show(self, prompts: Sequence[Prompt]) -> list[Shown]:
+    def show(self, prompts: Sequence[Prompt]) -> list[Sequence[Shown]]:
         """Return the turns of each prompt's demonstration, none where its episode did not succeed.
 
         Raises:
@@ -53,24 +50,24 @@ class Demonstrations:
             for prompt in prompts
         ]
 
-    async def _play(self, prompts: Sequence[Prompt]) -> list[Shown]:
+    async def _play(self, prompts: Sequence[Prompt]) -> list[Sequence[Shown]]:
         return await asyncio.gather(*(self._demonstrate(prompt) for prompt in prompts))
 
-    async def _demonstrate(self, prompt: Prompt) -> Shown:
+    async def _demonstrate(self, prompt: Prompt) -> Sequence[Shown]:
         task = self._tasks[prompt.task]
         try:
             return await task.demonstrate(prompt)
         except EpisodeLostError:
             return []
 
-    def _answer(self, prompt: Prompt) -> Shown:
+    def _answer(self, prompt: Prompt) -> Sequence[Shown]:
         answers = self._tasks[prompt.task].oracle(prompt)
         if not answers:
             raise InputError(
                 f"sft: task {prompt.task!r} has no perfect answer for prompt {prompt.id!r}; "
                 "give it an oracle column, or remove the sft section"
             )
-        return [(prompt.messages, answers[0])]
+        return [(list(prompt.messages), answers[0])]
 
 
 Show = Callable[[Sequence[Prompt]], list[TokenSequence]]

@@ -46,12 +46,12 @@ PARTS: Mapping[str, tuple[Message, tuple[str, ...]]] = {
     "on_the_way": (
         Message(
             "groups on their way, coefficients, running statistics or the guard's state",
-            "正在采样的组、系数、运行统计量或守护的状态",
+            "正在采样的组、系数、运行统计量或守护器的状态",
         ),
         _ANYTHING,
     ),
     "statistics": (
-        Message("coefficients, running statistics or the guard's state", "系数、运行统计量或守护的状态"),
+        Message("coefficients, running statistics or the guard's state", "系数、运行统计量或守护器的状态"),
         _ANYTHING,
     ),
 }

@@ -100,7 +100,7 @@ class EventLog:
     def scoring(self, items: int) -> None:
         """Say that held-out items are scored now, where no bar shows that anything moves."""
         if self._loud and not self.console.is_terminal:
-            texts = {"en": f"scoring {items} held-out items per task ...", "zh": f"每个任务评测 {items} 个留出项……"}
+            texts = {"en": f"scoring {items} held-out items per task ...", "zh": f"每个任务评测 {items} 道留出题……"}
             say(texts[self.language], error=True)
 
     def so_far(self) -> str:

@@ -223,7 +223,7 @@ class RecordedLogprobs(Watcher):
         """Score a few turns of a batch again, before its first update."""
         if not self._looks or rollouts.behind or self._reported:
             return
-        groups = [g for g in rollouts.groups if has_contrast(g)]  # no other is learnt from
+        groups = [g for g in rollouts.groups if has_contrast(g, self._config)]  # no other is learnt from
         some = [replace(g, rollouts=g.rollouts[-1:]) for g in groups[:: max(1, len(groups) // RECORDED)]]
         heat, tokens = rollouts.temperature or 1.0, self._config.tokens_per_microbatch
         scores = recompute_logprobs(self._policy, some, heat, tokens)

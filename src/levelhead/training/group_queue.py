@@ -48,9 +48,9 @@ class GroupQueue:
         self._loop = setup.collector.loop
         self._sampler = GroupSampler(setup)
         self._copies = self._sampler.copies
-        self._line: list[PendingGroup] = []
-        self._begun = self._planned = 0
-        self._starts: dict[int, int] = {}
+        self._line: list[PendingGroup] = []  # under way or sampled, for the next steps
+        self._begun = self._planned = 0  # groups begun in all; the last step that has groups
+        self._starts: dict[int, int] = {}  # version of the weights that each step starts from
         self._taken: list[Prompt] = []
         self._dropped = 0
         self._events: list[Event] = []
@@ -245,12 +245,12 @@ class GroupQueue:
     ) -> tuple[Collected, list[Group], list[PendingGroup]]:
         """Return what was sampled, all its groups, and the groups that were sampled in place of those without contrast.
 
-        These are written by the weights of the step itself.
+        The replacements are sampled by the step's own weights.
         """
         result, drawn = self._sampler.results(groups)
         self._stream.learn(drawn, step)
         most, rounds, others = max(self._config.dynamic_sampling, redraws), 0, list[PendingGroup]()
-        while rounds < most and (short := wanted - sum(map(has_contrast, drawn))) > 0:
+        while rounds < most and (short := wanted - sum(has_contrast(group, self._config) for group in drawn)) > 0:
             rounds += 1
             more = self._take(short, step, groups[0].controls, rounds)
             self._sampler.begin(more)
@@ -260,7 +260,7 @@ class GroupQueue:
             drawn = [*drawn, *found]
             result.add_cost(part)
         if most:
-            values |= fill(result, drawn, wanted, rounds)
+            values |= fill(result, drawn, wanted, rounds, self._config)
         return result, drawn, others
 
     def _describe_age(self, result: Collected, pending: list[PendingGroup], drawn: list[Group], step: int) -> None:

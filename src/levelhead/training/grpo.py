@@ -10,6 +10,9 @@ controllers.  Several tasks share the policy: each has its own terms, and their 
 
 There is no value network.  On the first update of a batch that the current weights sampled, the old policy is the
 current one and r is 1.
+
+To read on, in this order: group_queue, advantages, batch, plan, terms, passes, objective/aggregation/merger, optim,
+watch, trust_region, guard/guard.
 """
 
 from __future__ import annotations
@@ -131,7 +134,7 @@ class GrpoTrainer:
                 self.watch.after(update)
                 update.values |= self.updater.visible
             else:  # skipped, or every group is solved or failed by all its rollouts: there is nothing to learn
-                self.updater.clear()
+                self.updater.finish()
             updates.append(update)
             if self.watch.spent:
                 self.updater.leave_out(len(minibatches) - len(updates))

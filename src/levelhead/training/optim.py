@@ -96,10 +96,10 @@ class Updater:
             seen = visible_change(self._first, some_entries(self.parameters), sizes, self.rounds_to)
             self.visible = {metric.VISIBLE: seen.norm, metric.VISIBLE_COSINE: seen.cosine}
         increment_version(self.parameters)  # a fused step on divided weights does not count itself
-        self.clear()
+        self.finish()
 
-    def clear(self) -> None:
-        """Count the step and drop its gradient, whether or not the weights were changed."""
+    def finish(self) -> None:
+        """Count the update in the schedule and drop its gradient, whether or not it was applied."""
         self.optimizer.zero_grad(set_to_none=True)
         self.done += 1
 

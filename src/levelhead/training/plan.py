@@ -39,7 +39,8 @@ class Plan:
         samples: Those that need a forward pass, by task.
         shares: Share of each task that is present.
         temperature: Sampling temperature of the samples; positive.
-        on_policy: Whether the current policy is the old one: the old log-probabilities are the new ones.
+        on_policy: Whether the old log-probabilities are taken to be the new ones: so too for rollouts of older weights
+            where ``loss.importance`` corrects for the sampler's.
         generator: Random numbers of losses that draw.
         behind: Whether older weights sampled the rollouts, so that the sampler's log-probabilities are not the new
             ones.

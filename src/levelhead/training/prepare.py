@@ -289,11 +289,11 @@ def _texts(tasks: Mapping[str, Task]) -> Iterator[str]:
     try:
         for task in tasks.values():
             prompts = task.prompts("train", 0)
-            if task.demonstrates and task.concurrency is not None:
+            if task.demonstrates and task.concurrency is not None and task.tools is None:
                 for turns in Demonstrations(tasks, loop).show(list(itertools.islice(prompts, TOKENIZER_EPISODES))):
                     for messages, answer in turns:
                         yield from (str(message.get("content", "")) for message in messages)
-                        yield answer
+                        yield str(answer)
                 continue
             for prompt in itertools.islice(prompts, TOKENIZER_ITEMS):
                 yield from (str(message.get("content", "")) for message in prompt.messages)

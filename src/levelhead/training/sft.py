@@ -100,7 +100,7 @@ class SftTrainer:
             self.updater.step()
             values |= self.updater.visible
         else:
-            self.updater.clear()
+            self.updater.finish()
             events.append(lost_gradient(step, values))
         seconds = {metric.STEP_TIME: time.perf_counter() - start}
         return StepResult(StepRecord(step, "sft", values, seconds), events=events)

@@ -93,7 +93,7 @@ class TrustRegion(Shown):
     def before(self, update: Update) -> Iterable[Decision]:
         """Ask the guard whether the update is to be taken; measure the policy on a few of its samples if so."""
         yield from super().before(update)
-        self._probe = None  # from here on the decisions have been carried out
+        self._probe = None  # the caller carries out each decision that is yielded above before it asks for more
         if not update.skipped:
             samples = self._probe_samples(update.plan)
             micros = self._policy.pack([sample.sequence for sample in samples], self._tokens)

@@ -1,4 +1,4 @@
-"""The page on workflows states the numbers that the code uses."""
+"""The pages on workflows state the numbers that the code uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from levelhead.recipe.tasks import Workflow
 from levelhead.recipe.workflow import RewardWeights, SandboxLimits, WeightedReward
 from levelhead.tasks.datasets.base import DIFFICULTIES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "workflow.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = "".join((DOCS / page).read_text(encoding="utf-8") for page in ("workflow.md", "experiments/workflow.md"))
 FLAT = " ".join(PAGE.split())
 
 

@@ -24,15 +24,14 @@ from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
 from levelhead.tasks.base import Answer
 from levelhead.tasks.endpoint import BudgetError, ChatClient, EndpointError, ReplyCache
 from levelhead.tasks.metering import Usage
-from levelhead.tasks.sandbox import ProgramResult, run, run_program
+from levelhead.tasks.sandbox import ProgramResult, run
+from sandboxed import can_run
 
 SANDBOX = SandboxLimits(cpu_s=1, wall_s=60, isolation="none")
 MATH = Problem("m", "What is 6 * 7?", ("42",), "math")
 CODE = Problem(
     "c", "Write f(x) that returns x + 1.", (), "code", entry_point="f", tests="assert f(1) == 2\nassert f(5) == 6"
 )
-REFUSED = run_program("", SandboxLimits(isolation="none")).status == "refused"
-sandboxed = pytest.mark.skipif(REFUSED, reason="programs cannot run here")
 
 
 class Endpoint:
@@ -301,7 +300,7 @@ def test_a_review_that_only_quotes_a_verdict_finds_no_fault() -> None:
     assert (outcome.level, outcome.calls) == (1.0, 2)
 
 
-@sandboxed
+@can_run
 def test_a_program_is_run_and_written_again_when_it_fails() -> None:
     def answer(prompt: str) -> str:
         if "Your last program failed" in prompt:
@@ -330,13 +329,13 @@ def test_a_runner_says_at_once_that_programs_cannot_be_isolated(monkeypatch: pyt
         run._probe.cache_clear()
 
 
-@sandboxed
+@can_run
 def test_a_program_that_never_runs_leaves_no_answer() -> None:
     (outcome,) = execute(runner(Endpoint("```python\nraise ValueError\n```")), job("Programmer -> Review -> Revise"))
     assert outcome.level == 0.0
 
 
-@sandboxed
+@can_run
 def test_code_is_tested_by_assertions_the_model_wrote_and_repaired_with_the_failing_one() -> None:
     def answer(prompt: str) -> str:
         if "Do not solve the problem" in prompt:
@@ -350,7 +349,7 @@ def test_code_is_tested_by_assertions_the_model_wrote_and_repaired_with_the_fail
     assert (outcome.level, outcome.calls) == (1.0, 4)
 
 
-@sandboxed
+@can_run
 def test_an_answer_is_checked_by_a_program_whose_crash_is_no_evidence() -> None:
     def check_prints(source: str) -> float:
         def answer(prompt: str) -> str:

@@ -20,16 +20,12 @@ import yaml
 from levelhead.api import train
 from levelhead.errors import InputError, RewardError
 from levelhead.recipe import load
-from levelhead.recipe.workflow import SandboxLimits
-from levelhead.tasks.sandbox import run_program
 from parrot_server import MODEL, ParrotServer
+from sandboxed import can_run
 
-REFUSED = run_program("", SandboxLimits(isolation="none")).status == "refused"
 pytestmark = [
     pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        run_program("", SandboxLimits(isolation="none")).status == "refused", reason="programs cannot run here"
-    ),
+    can_run,
 ]
 
 STEPS, BATCH, HELD_OUT = 4, 8, 4

@@ -15,16 +15,13 @@ from levelhead.contrib.workflow.language import check, parse, to_text
 from levelhead.contrib.workflow.problems import generate
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
 from levelhead.tasks.endpoint import ReplyCache
-from levelhead.tasks.sandbox import run_program
+from sandboxed import can_run
 
-REFUSED = run_program("", SandboxLimits(isolation="none")).status == "refused"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
     needs_server,
-    pytest.mark.skipif(
-        run_program("", SandboxLimits(isolation="none")).status == "refused", reason="programs cannot run here"
-    ),
+    can_run,
 ]
 
 WORKFLOWS = (

@@ -219,7 +219,7 @@ MUTATIONS = (
         _scored(lambda stats, _: replace(stats, logp=-stats.entropy)),
     ),
     fault("loss/stop-token", "targets-without-stop-token"),
-    fault("loss/stop-token", "appended-end-of-turn"),
+    fault("loss/stop-token", "appended-end-of-turn", proof=True),
     Mutation("loss/stop-token", "demonstrations end with two stop tokens", _demonstrated(_stop_doubled)),
     fault("signs/audit", "entropy-negated-twice"),
     fault("signs/audit", "kl-rewarded"),

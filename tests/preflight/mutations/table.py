@@ -24,7 +24,6 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 WITHOUT = {
     "throughput/step": "says how long a step takes, and never fails",
-    "memory/micro-batch": "runs on a GPU alone",
     "FAMILY/error": "reports that another check broke off",
 }
 """Checks without mutations, each with its reason."""
@@ -33,6 +32,7 @@ ELSEWHERE = {
     "data/": "tests/preflight/test_data.py",
     "data/overlong/": "tests/preflight/test_thoughts_and_tags.py",
     "judges/calibration/": "tests/preflight/test_judges.py",
+    "memory/micro-batch": "tests/preflight/test_micro_batch.py",
     "pairs/": "tests/preflight/test_pairs.py",
     "precision/": "tests/preflight/test_data.py",
     "rewards/cheap/": "tests/faults/test_brought.py",

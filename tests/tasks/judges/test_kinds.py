@@ -12,13 +12,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from judge_hosts import Hosts, even_answers, grades
-from levelhead.api import function_tasks
 from levelhead.errors import InputError
 from levelhead.objective.task_weights import InverseLoss
 from levelhead.recipe.load import validate
 from levelhead.recipe.tasks import Math, TaskRecipe
 from levelhead.tasks.base import Answer, SingleTurnTask
-from levelhead.tasks.registry import make_task
+from levelhead.tasks.registry import function_tasks, make_task
 from levelhead.training.advantages import declared_rewards
 from levelhead.training.coefficients import check_task_weights, facts_of
 

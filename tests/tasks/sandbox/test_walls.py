@@ -75,7 +75,7 @@ def bench() -> ModuleType:
 
 def test_the_page_has_the_table_that_was_measured(bench: ModuleType) -> None:
     measured = json.loads((BENCH / "results" / "sandbox_wall.json").read_text(encoding="utf-8"))
-    page = (BENCH.parent / "docs" / "workflow.md").read_text(encoding="utf-8")
+    page = (BENCH.parent / "docs" / "experiments" / "workflow.md").read_text(encoding="utf-8")
     assert bench.table(measured["results"]) in page
     assert f"runs {measured['programs']} hostile programs" in page
     assert measured["programs"] == len(bench.PROGRAMS)

@@ -302,7 +302,10 @@ def thresholds() -> Mapping[str, Mapping[str, Any]]:
 
 
 class Tuned:
-    """A detector whose numbers stand under its name in ``thresholds.yaml``."""
+    """A detector whose numbers stand under its name in ``thresholds.yaml``.
+
+    ``self.argue(case, "entropy-fell", x)`` reads ``ENTROPY_FELL_WEIGHT`` and ``ENTROPY_FELL_RANGE``.
+    """
 
     def __getattr__(self, name: str) -> Any:
         """Return the number called ``name``."""

@@ -151,7 +151,7 @@ class UpdateCollapse(Tuned):
             case,
             "validity-lost-by-updates",
             share,
-            stats.ramp(losses.surprise, _SURPRISING, self.VALIDITY_LOST_BY_UPDATES_WEIGHT),
+            stats.ramp(losses.surprise, _SURPRISING, self.SURPRISE_IN_FULL),
             count=len(hits),
             updates=losses.updates,
             others=losses.elsewhere,

@@ -275,6 +275,7 @@ class KeyMap:
             return target
 
     def _resolve(self, raw: str) -> Target | None:
+        """Ranks: from 0 listed, from 50 behind a prefix, 200 by words, 300 inferred; the lowest of a row wins."""
         if len(raw) > 120:
             return None
         key = raw.strip().strip("'\"*`").strip().lower()

@@ -37,6 +37,12 @@ _NO_ROW = Message(
 _NO_LOG = Message(
     "no log in this folder; give the path of the log file itself", "该文件夹中没有日志\uff0c请直接指定日志文件"
 )
+_NOTHING_THERE = Message("no such file or folder", "没有这个文件或文件夹")
+_LAST_EVENT = Message("Its last event: {event}", "最后一个事件：{event}")
+_NAME_IT = Message(
+    "Name the format with --format, or the keys with --map reward=KEY --map loss=KEY.",
+    "请用 --format 指明格式，或用 --map reward=KEY --map loss=KEY 指明键名。",
+)
 _OTHER_FILES = Message("other files of the folder: {count}", "文件夹中的其他文件\uff1a{count} 个")
 _UNREADABLE = Message("cannot be read ({why})", "无法读取\uff08{why}\uff09")
 LOG_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".log", ".txt", ".out", ".md", ".ipynb", ".gz")
@@ -92,7 +98,7 @@ def chunks_of(path: Path, size: int = CHUNK) -> Iterator[bytes]:
 
 
 def _of(subject: object, why: Phrase) -> Phrase:
-    return Phrase(f"{subject}: ") + why
+    return Phrase(f"{subject}: ", f"{subject}\uff1a") + why
 
 
 def _value_name(path: Path) -> str:
@@ -174,20 +180,18 @@ def read(
             raise InputError(_of("standard input", _NO_METRICS(format=repr(log.format))))
         return log
     if not path.exists():
-        raise InputError(f"{path}: no such file or folder")
+        raise InputError(_of(path, _NOTHING_THERE()))
     folder = path.is_dir()
     log = _read_folder(path, layout, extra, capacity) if folder else read_files([path], layout, extra, capacity)
     if not log.history.rows and folder and (events := read_events(path / "events.jsonl")):
         last = events[-1]
         raise InputError(
             _of(path, _NO_ROW())
-            + f"\nIts last event: {printable(last['code'], 80)}: {printable(last.get('message', ''))}"
+            + "\n"
+            + _LAST_EVENT(event=f"{printable(last['code'], 80)}: {printable(last.get('message', ''))}")
         )
     if not log.history.rows and (folder or not log.statements):
-        raise InputError(
-            _of(path, _NO_METRICS(format=repr(log.format)))
-            + "\nName the format with --format, or the keys with --map reward=KEY --map loss=KEY."
-        )
+        raise InputError(_of(path, _NO_METRICS(format=repr(log.format))) + "\n" + _NAME_IT())
     return log
 
 

@@ -1,4 +1,8 @@
-"""One reader for every textual log: each line is offered to an ordered table of the shapes that logs are written in."""
+"""One reader for every textual log: each line is offered to an ordered table of the shapes that logs are written in.
+
+There is no reader for each trainer: the format's name only settles keys that mean two things and the words of remedies;
+any file may hold any shape.
+"""
 
 from __future__ import annotations
 
@@ -324,4 +328,5 @@ _SHAPES: tuple[tuple[str, Callable[[TextReader, str], list[Row] | None]], ...] =
     ("", TextReader._loose),
 )
 """The shapes of a line, each behind a mark that a line of it holds, in the order in which it is offered to them: what
-is open first, then the strictest."""
+is open first, then the strictest.  ``_no_signal`` ends lines that hold no name of a metric, so that what follows is not
+tried on them."""

@@ -11,7 +11,7 @@ from levelhead.preflight.checks.advice import (
     GrpoLearningRate,
     SftLearningRate,
 )
-from levelhead.preflight.checks.agreement import Dropout, Reference, SamplerAgrees, TrainerAgrees
+from levelhead.preflight.checks.agreement import Dropout, SamplerAgrees, TrainerAgrees
 from levelhead.preflight.checks.answer_in_prompt import AnswerInPrompt
 from levelhead.preflight.checks.constant_answer import ConstantAnswer
 from levelhead.preflight.checks.custom_gradient import CustomGradient
@@ -30,9 +30,9 @@ from levelhead.preflight.checks.rewards_order import RewardsOrder
 from levelhead.preflight.checks.rewards_steady import RewardsSteady
 from levelhead.preflight.checks.sampling import MaximumLength, MinimumLength, SamplingControls, Temperature
 from levelhead.preflight.checks.signs import Descent, SignAudit
-from levelhead.preflight.checks.stops import EndOfTurn, SpecialTokens, StopToken
+from levelhead.preflight.checks.stops import DemonstrationEnd, EndOfTurn, SpecialTokens
 from levelhead.preflight.checks.thoughts_and_tags import LostText, OpenedThought, SpelledTags
-from levelhead.preflight.checks.tokens import MadeOnce, TokenizerRoundTrip, ToolCalls, Vocabulary
+from levelhead.preflight.checks.tokens import TokenizerRoundTrip, ToolCalls, Vocabulary
 from levelhead.preflight.checks.wall import Wall
 
 CHECKS: tuple[type[Check], ...] = (
@@ -44,6 +44,7 @@ CHECKS: tuple[type[Check], ...] = (
     TokenizerRoundTrip,
     EndOfTurn,
     SpecialTokens,
+    DemonstrationEnd,
     SpelledTags,
     LostText,
     ToolCalls,
@@ -84,8 +85,6 @@ CHECKS: tuple[type[Check], ...] = (
     CustomGradient,
     # The shared rollouts.
     VisibleUpdate,
-    MadeOnce,
-    StopToken,
     SamplingControls,
     RewardsFinite,
     RewardsDropped,
@@ -93,7 +92,6 @@ CHECKS: tuple[type[Check], ...] = (
     # The shared passes.
     SamplerAgrees,
     TrainerAgrees,
-    Reference,
     CompletionOnly,
     SignAudit,
     Descent,

@@ -24,7 +24,7 @@ class GroupSize(Check):
     how = Message("Reads grpo.group_size and the estimator.", "读取 grpo.group_size 和优势估计方法。")
     cannot = Message(
         "Whether groups have contrast depends on the policy: the evaluation before the first step says how often.",
-        "各组是否有差异取决于策略：第一步之前的评估会说明有多常见。",
+        "各组是否有差异取决于策略：第一步之前的评测会说明有多常见。",
     )
     right = Message("K = {k}", "K = {k}")
     _fix = Fix(
@@ -65,7 +65,7 @@ class CreditByTurn(Check):
     needs = "data"
     proves = Message(
         "Credit by turn is unbiased where the policy decides how many turns an episode has.",
-        "在由策略决定一局有多少轮时，按轮分配的功劳没有偏差。",
+        "在由策略决定一个回合有多少轮时，按轮分配的信用没有偏差。",
     )
     how = Message(
         "Reads grpo.advantage, grpo.loss.turns and the kind of each task.",
@@ -73,7 +73,7 @@ class CreditByTurn(Check):
     )
     cannot = Message(
         "Whether episodes have unequal numbers of turns depends on the policy: completions and num_turns show it.",
-        "各局轮数是否不同取决于策略：请看采样和 num_turns。",
+        "各回合的轮数是否不同取决于策略：请看采样和 num_turns。",
     )
     right = Message("{kind}, turns: {turns}", "{kind}，各轮合并方式为 {turns}")
     one_turn = Message(
@@ -83,7 +83,7 @@ class CreditByTurn(Check):
     stopping = Message(
         "{kind} has a baseline for each turn that an episode has: where the policy decides when to stop, the gradient "
         "leans towards fewer turns wherever turns earn something",
-        "{kind} 给一局的每一轮各减一个基线：在由策略决定何时停止、而每轮都有奖励时，梯度会偏向更少的轮数",
+        "{kind} 给回合的每一轮各减一个基线：在由策略决定何时停止、而每轮都有奖励时，梯度会偏向更少的轮数",
         fix=Fix(
             "set grpo.advantage.kind to return_to_go, whose baseline is made of other rollouts alone",
             "把 grpo.advantage.kind 设为 return_to_go，它的基线只由其他采样得出",
@@ -92,7 +92,7 @@ class CreditByTurn(Check):
     mean = Message(
         "{kind} gives each turn its own advantage, and loss.turns: mean divides them by the turns of the episode, "
         "which the policy decides: turns of long episodes count for less",
-        "{kind} 给每一轮各自的优势，而 loss.turns: mean 会除以该局的轮数（由策略决定）：长局里的每一轮算得更少",
+        "{kind} 给每一轮各自的优势，而 loss.turns: mean 会除以该回合的轮数（由策略决定）：长回合里的每一轮算得更少",
         fix=Fix("set grpo.loss.turns to sum", "把 grpo.loss.turns 设为 sum"),
     )
 
@@ -228,7 +228,7 @@ class BatchReuse(Check):
     how = Message("Divides the batch by group size and updates per batch.", "用组大小和每批更新次数去除批大小。")
     cannot = Message(
         "How far each update moves the policy depends on the learning rate; the guard measures it.",
-        "每次更新使策略移动多远取决于学习率；训练中的 guard 会测量。",
+        "每次更新使策略移动多远取决于学习率；训练中的守护器会测量。",
     )
     right = Message(
         "{groups} groups of {k} per update, {updates} updates per rollout batch",
@@ -276,7 +276,7 @@ class Coefficients(Check):
     )
     how = Message("Compares those that tasks start from with published ones.", "把各任务起始的系数与已发表的相比。")
     cannot = Message(
-        "Controllers may move them later; the guard watches that.", "控制器以后可能改变它们；由 guard 监视。"
+        "Controllers may move them later; the guard watches that.", "控制器以后可能改变它们；由守护器监视。"
     )
     right = Message(
         "KL {low:g} to {top:g} by task, entropy {entropy:g}", "各任务的 KL 为 {low:g} 到 {top:g}，熵 {entropy:g}"

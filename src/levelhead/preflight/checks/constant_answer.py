@@ -49,7 +49,7 @@ class ConstantAnswer(Check):
         "What the policy itself scores is not known here: the evaluation before the reinforcement stage compares it "
         "with the best constant answer. Shortcuts that read a little of the prompt are not found, nor are scripts for "
         "episodes.",
-        "策略自己的得分在这里不得而知：强化学习阶段之前的评估会把它与最好的固定回答相比。读一点题的取巧办法找不到，多"
+        "策略自己的得分在这里不得而知：强化学习阶段之前的评测会把它与最好的固定回答相比。读一点题的取巧办法找不到，多"
         "轮回合的固定脚本也不在此列。",
     )
     nothing = Message("no constant answer to compare with", "没有固定回答可比较")
@@ -73,7 +73,7 @@ class ConstantAnswer(Check):
     )
     _fix = Fix(
         "train longer before (sft.steps above {steps}), or weigh strata alike (tasks[].balance: true)",
-        "之前多训练一些（sft.steps 大于 {steps}），或让各层权重相同（tasks[].balance: true）",
+        "之前多训练一些（sft.steps 大于 {steps}），或让各分层同等计权（tasks[].balance: true）",
     )
     trap = Message(
         "a policy that always answers {answer} scores {constant:+.2f}, and one that has the form but does not read "

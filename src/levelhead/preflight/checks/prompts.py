@@ -111,8 +111,8 @@ class RenderedPrompts(Check):
         "按训练的方式渲染每个任务的长短提示词，解码 id，并与分词器自己的渲染比较。",
     )
     cannot = Message(
-        "It looks at a few prompts per task; what the sampler really read is compared by tokens/made-once.",
-        "每个任务只看几条提示词；采样端实际读到的由 tokens/made-once 比较。",
+        "It looks at a few prompts per task.",
+        "每个任务只看几条提示词。",
     )
     right = Message("{count} prompts are their rendered messages, whole", "{count} 条提示词都是完整渲染的消息")
     _fix = Fix(

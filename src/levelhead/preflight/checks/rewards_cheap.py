@@ -43,7 +43,7 @@ class RewardsCheap(Check):
     cannot = Message(
         "It tries texts that can be made without a model. What the policy itself finds is looked at by the last "
         "evaluation.",
-        "它只试不用模型就能写出的文本；策略自己找到的取巧办法由最后的评估检查。",
+        "它只试不用模型就能写出的文本；策略自己找到的取巧办法由最后的评测检查。",
     )
     nothing = Message(
         "no oracle, and no column that scores like one: only a declared tasks[].reward_range would tell which marks "

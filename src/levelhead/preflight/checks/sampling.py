@@ -67,7 +67,7 @@ class MaximumLength(Check):
     needs = "data"
     proves = Message(
         "Perfect answers fit into max_new_tokens, in training and in evaluation.",
-        "训练和评估时，标准答案都在 max_new_tokens 之内。",
+        "训练和评测时，标准答案都在 max_new_tokens 之内。",
     )
     how = Message(
         "Compares the limits with the lengths of demonstrations or of the oracle's answers.",
@@ -121,7 +121,7 @@ class Temperature(Check):
         "它们实际多常不同取决于策略；训练中的 frac_reward_zero_std 会显示。",
     )
     right = Message(
-        "rollouts at temperature {train:g}, evaluation at {eval:g}", "采样温度 {train:g}，评估温度 {eval:g}"
+        "rollouts at temperature {train:g}, evaluation at {eval:g}", "采样温度 {train:g}，评测温度 {eval:g}"
     )
     greedy = Message(
         "grpo.sampling.temperature is 0: all rollouts of a group are equal, and no group has contrast",

@@ -36,10 +36,11 @@ class SignAudit(Check):
         "，再看每一项自己的梯度在每条回答、每个 token 处是否指向其名称所说的方向。",
     )
     cannot = Message(
-        "It looks at the first update, on policy; the run's own audit (grpo.audit) looks at real ones. An estimator "
-        "that does not aim at the mean reward is replaced by GRPO's.",
-        "它只看首次更新（同策略）；训练自己的审计（grpo.audit）看真实的更新。不以平均奖励为目标的优势估计以 GRPO 的代"
-        "替。",
+        "It looks at the first update, on policy, with tasks summed instead of merged and without importance weights, "
+        "top_entropy, mask_truncated and a KL in the reward; the run's own audit (grpo.audit) looks at real ones. An "
+        "estimator that does not aim at the mean reward is replaced by GRPO's.",
+        "它只看首次更新（同策略），各任务相加而不合并，且不含重要性权重、top_entropy、mask_truncated 和奖励中的 KL；"
+        "训练自己的审计（grpo.audit）看真实的更新。不以平均奖励为目标的优势估计以 GRPO 的代替。",
     )
     right = Message("every term enters the update with its sense ({terms})", "每一项都以应有的方向进入更新（{terms}）")
     _fix = Fix(
@@ -130,6 +131,7 @@ class SignAudit(Check):
 
         from levelhead.objective.terms import EXPECTED_SENSES
 
+        # Slopes by every log-probability, then by every entropy: of the whole loss, and of each term before its sign.
         total = torch.cat([along, along_entropy]).double()
         live: list[tuple[Term, Tensor]] = []
         for term, natural in zip(slopes.terms, slopes.natural, strict=True):
@@ -160,7 +162,7 @@ class SignAudit(Check):
         """Return what is wrong with a term's own gradient: its direction, or that of some samples or tokens."""
         import torch
 
-        from levelhead.preflight.trial import signs
+        from levelhead.preflight.trial import alternating
 
         lengths, samples, task = list(slopes.lengths), slopes.samples, slopes.task
         along, along_entropy = natural.tensor_split(2)
@@ -189,7 +191,7 @@ class SignAudit(Check):
         # The reference lies below the policy at even places, above it at odd ones; of k1 only the mean has a meaning.
         centred = along - along.mean()
         constant = bool(centred.abs().max() <= 1e-6 * along.abs().max())
-        pulls = float((centred * signs(along)).sum())
+        pulls = float((centred * alternating(along)).sum())
         return self.fail(self.kl_leaves, task=task) if not constant and pulls <= 0 else None
 
 

@@ -12,7 +12,7 @@ from levelhead.documents import DocumentError, dump_json, read_text
 from levelhead.documents.yaml_text import load_yaml
 from levelhead.errors import InputError
 from levelhead.recipe.history import ABSENT, RECIPE, Change, History, compare, in_force
-from levelhead.report.reading import MARKS_OF_A_RUN
+from levelhead.report.reading import MARKS_OF_A_RUN, NO_FOLDER, NO_RUN
 from levelhead.report.watch.rollouts import Rollouts
 from levelhead.report.watch.tail import Curves, Tail, leads_out
 
@@ -160,10 +160,10 @@ def find_runs(paths: Sequence[Path]) -> list[WatchedRun]:
     folders: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
-            raise InputError(f"{path}: no such folder; give the folder of a run, such as runs/demo")
+            raise InputError(NO_FOLDER(folder=path))
         inside = [path] if _holds_run(path) else sorted(p for p in path.iterdir() if p.is_dir() and _holds_run(p))
         if not inside:
-            raise InputError(f"{path}: the folder holds no run (none of {', '.join(MARKS_OF_A_RUN)})")
+            raise InputError(NO_RUN(folder=path, files=", ".join(MARKS_OF_A_RUN)))
         folders.update(dict.fromkeys(folder.resolve() for folder in inside))
     if len(folders) > MOST_RUNS:
         raise InputError(f"{paths[0]}: {len(folders)} runs are too many for one page (at most {MOST_RUNS}); name some")

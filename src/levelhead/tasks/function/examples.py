@@ -10,9 +10,12 @@ from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import OwnPrompts
+from levelhead.recipe.tools import ToolUse
 from levelhead.records import PLAIN_CHAT, ChatOptions, Message
 from levelhead.tasks.function.sources import Record, Table
 from levelhead.tasks.splits import MAX_VALUES, stratum_value
+from levelhead.tasks.tool_formats import CallError, call_of
+from levelhead.tasks.tool_reader import calling
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 """Roles a chat message may have."""
@@ -38,6 +41,7 @@ class Example:
         messages: The prompt as the policy gets it.
         columns: What goes to the reward functions as keyword arguments, one value of each.
         oracle: A perfect answer, where the data hold one.
+        calls: The assistant's messages before it, which call tools.
         strata: Value of each column that scores are told apart by.
         chat: What the rendering of the prompt depends on besides its messages.
     """
@@ -50,6 +54,7 @@ class Example:
     oracle: str | None
     strata: Mapping[str, str] = field(default_factory=dict)
     chat: ChatOptions = PLAIN_CHAT
+    calls: tuple[Message, ...] = ()
 
     @property
     def key(self) -> str:
@@ -120,13 +125,15 @@ def _example(record: Record, identifier: str, section: OwnPrompts) -> Example:
         if len(system) and any(message["role"] == "system" for message in prompt[1:]):
             raise record.error("the prompt has a system message of its own; leave tasks[].system out")
         messages = prompt
+    calls, oracle = ((), None) if section.oracle is None else _oracle(record, section)
     return Example(
         id=identifier,
         record=record,
         prompt=prompt,
         messages=tuple(messages),
         columns={key: _column(record, section, key) for key in record.values if key not in NOT_COLUMNS},
-        oracle=None if section.oracle is None else _oracle(record, section.oracle),
+        oracle=oracle,
+        calls=calls,
         strata={name: stratum_value(record.values.get(name)) for name in section.strata},
         chat=_chat_options(record, section),
     )
@@ -237,23 +244,25 @@ def _message(record: Record, n: int, message: Any) -> dict[str, Any]:
     return fields
 
 
-def _oracle(record: Record, column: str) -> str | None:
-    """Read a perfect answer; ``None`` where the row has none.
+def _oracle(record: Record, section: OwnPrompts) -> tuple[tuple[Message, ...], str | None]:
+    """Read a perfect answer, ``None`` where the row has none, and the calls of tools that come before it.
 
     A number, true and false are written as Python's ``str`` does, as a reward that compares texts reads them.
     """
-    value = record.values[column]
+    column, value = section.oracle or "", record.values[section.oracle or ""]
     if isinstance(value, list) and value and not isinstance(value[0], Mapping | list):
         value = next((answer for answer in value if answer is not None), None)
     if value is None or value == []:
-        return None
+        return (), None
     if isinstance(value, str | int | float):
-        return str(value)
-    if isinstance(value, Sequence) and len(value) == 1 and isinstance(value[0], Mapping):
-        message = without_nulls(value[0]) if record.columnar else value[0]
-        content, others = message.get("content"), [key for key in message if key not in ("role", "content")]
-        if message.get("role") == "assistant" and isinstance(content, str) and not others:
-            return content
+        return (), str(value)
+    executed = isinstance(section.tools, ToolUse)
+    if isinstance(value, list) and all(isinstance(m, Mapping) for m in value) and (len(value) == 1 or executed):
+        turns = [dict(m) for m in (without_nulls(value) if record.columnar else value) if m.get("role") != "tool"]
+        *calls, last = turns or [{}]
+        content, others = last.get("content"), [key for key in last if key not in ("role", "content")]
+        if last.get("role") == "assistant" and isinstance(content, str) and not others:
+            return tuple(_calls(record, column, message) for message in calls), content
         if others:
             raise record.error(
                 f"the oracle (column {column!r}) is a message with {', '.join(map(repr, others))}, which is not shown "
@@ -261,8 +270,20 @@ def _oracle(record: Record, column: str) -> str | None:
             )
     raise record.error(
         f"the oracle (column {column!r}) must be a text, a number, true or false, a list of these (right answers), or "
-        f"a list of one assistant message, not {_kind(value)}"
+        f"a list of one assistant message{', behind those that call tools' if executed else ''}, not {_kind(value)}"
     )
+
+
+def _calls(record: Record, column: str, message: Mapping[str, Any]) -> Message:
+    calls = message.get("tool_calls") if message.get("role") == "assistant" else None
+    try:
+        if isinstance(calls, list) and calls:
+            return calling(
+                message.get("content") or "", [call_of(one.get("function", one), "arguments") for one in calls]
+            )
+    except (CallError, AttributeError) as error:
+        raise record.error(f"the oracle (column {column!r}): a call of a tool has {error}") from error
+    raise record.error(f"the oracle (column {column!r}): each message before the last one must call tools")
 
 
 def _kind(value: Any) -> str:

@@ -231,17 +231,22 @@ def _arguments(answers: Sequence[Answer], state: TrainerState, notes: Notes) -> 
     facts = [answer.prompt.facts for answer in answers]
     columns = {name: [copied(fact["columns"][name]) for fact in facts] for name in facts[0]["columns"]}
     texts = [isinstance(fact["prompt"], str) for fact in facts]
-    return columns | {
-        "prompts": [copied(fact["prompt"]) for fact in facts],
-        "completions": [
-            answer.text if text else [*copied(list(answer.turns)), {"role": "assistant", "content": answer.text}]
-            for answer, text in zip(answers, texts, strict=True)
-        ],
-        "completion_ids": [list(answer.token_ids) for answer in answers],
-        "trainer_state": state,
-        "log_extra": notes.log_extra,
-        "log_metric": notes.log_metric,
-    }
+    live = {"environments": [fact["environment"] for fact in facts]} if "environment" in facts[0] else {}
+    return (
+        columns
+        | live
+        | {
+            "prompts": [copied(fact["prompt"]) for fact in facts],
+            "completions": [
+                answer.text if text else [*copied(list(answer.turns)), {"role": "assistant", "content": answer.text}]
+                for answer, text in zip(answers, texts, strict=True)
+            ],
+            "completion_ids": [list(answer.token_ids) for answer in answers],
+            "trainer_state": state,
+            "log_extra": notes.log_extra,
+            "log_metric": notes.log_metric,
+        }
+    )
 
 
 def copied(value: Any) -> Any:

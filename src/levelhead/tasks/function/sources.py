@@ -10,7 +10,7 @@ from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import OwnPrompts
-from levelhead.tasks.files import check_text, missing_data, read_rows
+from levelhead.tasks.files import NO_FILE, check_text, missing_data, read_rows
 from levelhead.tasks.tables import DELIMITERS, PARQUET, delimited_rows, hub_rows, parquet_rows
 
 _JSON = {".jsonl", ".json", ".ndjson"}
@@ -78,7 +78,7 @@ def load_table(
     suffix = path.suffix.lower()
     if suffix in _JSON | PARQUET | set(DELIMITERS):
         if not path.is_file():
-            raise missing_data(section.path, "no such file")
+            raise missing_data(section.path, NO_FILE)
         return _from_file(path, suffix)
     if path.is_file():
         suffixes = ", ".join(sorted({*_JSON, *PARQUET, *DELIMITERS}))

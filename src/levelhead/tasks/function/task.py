@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -13,15 +14,16 @@ from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Function
 from levelhead.recipe.tools import ToolUse
 from levelhead.records import LARGEST_REWARD, Prompt, Rollout, Score
-from levelhead.tasks.base import Answer, Episode, SingleTurnTask, Split
+from levelhead.tasks.base import Answer, Episode, Shown, SingleTurnTask, Split
 from levelhead.tasks.function.examples import Example, make_examples
 from levelhead.tasks.function.loading import Reward, RewardFunction, load_rewards
 from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
 from levelhead.tasks.function.sources import load_table
+from levelhead.tasks.function.stateful_tools import StatefulToolbox, start, toolbox
 from levelhead.tasks.main_thread import no_running_loop
 from levelhead.tasks.metering import RewardTally, open_account
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
-from levelhead.tasks.tools import Toolbox, ToolEpisode
+from levelhead.tasks.tools import Toolbox
 
 
 class FunctionTask(SingleTurnTask):
@@ -55,11 +57,12 @@ class FunctionTask(SingleTurnTask):
             raise InputError(f"rewards= must be a function or a list of functions, not a {type(rewards).__name__}")
         entries = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
         self.name = section.name or section.kind
-        self.tools: Toolbox | None = Toolbox(section.tools, tools) if isinstance(section.tools, ToolUse) else None
+        self.tools: Toolbox | None = toolbox(section.tools, tools) if isinstance(section.tools, ToolUse) else None
         self._progress = _Progress()
         table = load_table(section, data, eval_data)
         examples = make_examples(table, section)
-        self._rewards = load_rewards(entries, section.reward_weights, list(examples[0].columns), table.source)
+        columns = [*examples[0].columns, *(["environments"] if isinstance(self.tools, StatefulToolbox) else [])]
+        self._rewards = load_rewards(entries, section.reward_weights, columns, table.source)
         self._range, self._weights = section.reward_range, section.reward_weights
         self._drop, self._timeout_s = section.on_reward_error == "drop", section.reward_timeout_s
         if eval_data is None:
@@ -68,6 +71,7 @@ class FunctionTask(SingleTurnTask):
             sides = {side: [e for e in examples if e.record.held_out == (side == "eval")] for side in ("train", "eval")}
         self._sides = dict(limit_sides(sides, section.limit, section.eval_fraction, lambda example: example.id))
         self._oracles = {example.id: example.oracle for side in self._sides.values() for example in side}
+        self._calls = {example.id: example.calls for side in self._sides.values() for example in side}
         self._strata = {example.id: example.strata for side in self._sides.values() for example in side}
         self._tally = RewardTally(drops=self._drop)
 
@@ -79,7 +83,7 @@ class FunctionTask(SingleTurnTask):
 
     def episode(self, prompt: Prompt) -> Episode:
         """Start an attempt at a prompt, of several turns where there are tools to call."""
-        return super().episode(prompt) if self.tools is None else ToolEpisode(self, self.tools, prompt)
+        return super().episode(prompt) if self.tools is None else start(self, self.tools, prompt)
 
     def trim(self, fitted: Mapping[str, Prompt | None]) -> None:
         """Put other messages in the place of some prompts', by id, and leave out those that are ``None``.
@@ -102,6 +106,26 @@ class FunctionTask(SingleTurnTask):
         """Return the oracle column's answer, or ``None`` where the data hold none."""
         answer = self._oracles[prompt.id]
         return None if answer is None else [answer]
+
+    @property
+    def demonstrates(self) -> bool:
+        """Whether perfect answers call tools first."""
+        return any(self._calls.values())
+
+    async def demonstrate(self, prompt: Prompt) -> list[Shown]:
+        """Return the (messages, answer) pair of every turn of the oracle's, whose calls are executed."""
+        answer = self._oracles[prompt.id]
+        if answer is None or self.tools is None:
+            return []
+        episode = start(self, self.tools, prompt)
+        try:
+            return await episode.demonstrate(self._calls[prompt.id], answer)
+        finally:
+            await episode.close()
+
+    def lexicon(self) -> Iterator[str]:
+        """Yield the calls that demonstrations hold."""
+        yield from (json.dumps(message["tool_calls"]) for calls in self._calls.values() for message in calls)
 
     @property
     def rewards(self) -> Sequence[Reward]:
@@ -156,6 +180,13 @@ class FunctionTask(SingleTurnTask):
         """
         if not answers:
             return []
+        if not isinstance(self.tools, StatefulToolbox):
+            return await self._scored(answers)
+        async with self.tools.furnished(answers) as furnished:
+            return await self._scored(furnished)
+
+    async def _scored(self, answers: Sequence[Answer]) -> list[Score | None]:
+        """Return the scores of a batch that has all it needs."""
         state = self._progress.state
         rated: dict[int, Rated] = {}
         for index, reward in enumerate(self._rewards):

@@ -13,7 +13,7 @@ from levelhead.recipe.judge import Judge, Judges
 from levelhead.records import Event, Prompt, Score, Severity
 from levelhead.rollout.draws import generator
 from levelhead.tasks.base import Answer, SingleTurnTask
-from levelhead.tasks.grader import GRADE, Grader
+from levelhead.tasks.grader import GRADE, Criterion, Grader
 from levelhead.tasks.judges.labelled import AnchorSet
 from levelhead.tasks.judges.panel import make_panel, raised
 from levelhead.tasks.judges.questions import ANY_RUBRIC, RUBRICS, Asked, Pair, Question, read_references, text_of
@@ -79,7 +79,12 @@ class JudgeGrader(Grader):
         asked = [i for i, score in enumerate(scores) if score is not None and score.valid and score.total > 0]
         if not asked or not self.asks:
             return weighed
-        grades = await self._grades(answers, asked)
+        each = (
+            dict(zip(asked, await self._each([answers[i] for i in asked]), strict=True))
+            if self._pairwise is None
+            else {}
+        )
+        grades = {i: self._mean(answers[i], each[i]) for i in each} or await self._grades(answers, asked)
         failed = sum(grade is None for grade in grades.values())
         self.judged += len(grades)
         self.failed += failed
@@ -87,7 +92,8 @@ class JudgeGrader(Grader):
         missing = {answers[i].prompt.id for i, grade in grades.items() if grade is None}
         for i, grade in grades.items():
             counts = self._section.on_failure == "drop" or answers[i].prompt.id not in missing
-            weighed[i] = self._weigh(scores[i], grade, counts=counts)
+            parts = {f"{GRADE}/{c.name}": g for c, g in zip(self._named(answers[i]), each.get(i, ()), strict=False)}
+            weighed[i] = self._weigh(scores[i], grade, parts, counts=counts)
         if missing and self._section.on_failure == "drop":
             for i in draw_lots(answers, grades):
                 weighed[i] = None
@@ -104,10 +110,34 @@ class JudgeGrader(Grader):
             EndpointError: The judge refuses or stays silent, or the budget is used up.
             InputError: The environment variable that should hold the key is not set.
         """
-        rated = [i for i, one in enumerate(answers) if self._pairwise is None or self.reference(one.prompt) is not None]
-        grades = await self.panel.grade([self.question(answers[i]) for i in rated], patience_s) if rated else []
-        by_index = dict(zip(rated, grades, strict=True))
-        return [by_index.get(i) for i in range(len(answers))]
+        each = await self._each(answers, patience_s)
+        return [self._mean(answer, grades) for answer, grades in zip(answers, each, strict=True)]
+
+    async def _each(self, answers: Sequence[Answer], patience_s: float | None = None) -> list[list[float | None]]:
+        """Return the grades of each answer by its criteria; none where it cannot be compared with a reference."""
+        asked = [self._questions(answer) for answer in answers]
+        questions = [question for mine in asked for question in mine]
+        grades = iter(await self.panel.grade(questions, patience_s) if questions else [])
+        return [[next(grades) for _ in mine] for mine in asked]
+
+    def _questions(self, answer: Answer) -> list[Asked]:
+        if self._pairwise is not None and self.reference(answer.prompt) is None:
+            return []
+        question, criteria = self.question(answer), self._task.criteria(answer.prompt)
+        if not criteria or not isinstance(question, Question):
+            return [question]
+        return [replace(question, rubric=one.text) for one in criteria]
+
+    def _mean(self, answer: Answer, grades: Sequence[float | None]) -> float | None:
+        """Return the mean of an answer's grades by the weights of its criteria; ``None`` where one is missing."""
+        weights = [one.weight for one in self._task.criteria(answer.prompt)] or [1.0]
+        present = [grade for grade in grades if grade is not None]
+        if len(present) < len(weights):
+            return None
+        return math.fsum(w * g for w, g in zip(weights, present, strict=True)) / math.fsum(weights)
+
+    def _named(self, answer: Answer) -> Sequence[Criterion]:
+        return [one for one in self._task.criteria(answer.prompt) if one.name]
 
     async def _grades(self, answers: Sequence[Answer], asked: Sequence[int]) -> dict[int, float | None]:
         """Return the grades of some answers, by index: of a tournament those of each group together.
@@ -151,7 +181,9 @@ class JudgeGrader(Grader):
         asked, reference = text_of(answer.prompt), self.reference(answer.prompt)
         if self._pairwise is not None:
             return Pair(answer.prompt.id, asked, answer.text, reference or "", None, self.rubric, occasion)
-        return Question(answer.prompt.id, asked, answer.text, reference, self.rubric, occasion, reference_last)
+        criteria = self._task.criteria(answer.prompt)
+        rubric = "\n".join(one.text for one in criteria) or self.rubric
+        return Question(answer.prompt.id, asked, answer.text, reference, rubric, occasion, reference_last)
 
     def reference(self, prompt: Prompt) -> str | None:
         """Return the answer that others are compared with: the recipe's, else a perfect one where one is known."""
@@ -236,7 +268,9 @@ class JudgeGrader(Grader):
         for slot in self.panel.slots:
             slot.member.close()
 
-    def _weigh(self, score: Score | None, grade: float | None, *, counts: bool) -> Score | None:
+    def _weigh(
+        self, score: Score | None, grade: float | None, parts: Mapping[str, float | None], *, counts: bool
+    ) -> Score | None:
         """Put a grade on a score; one that does not count is on record and leaves the reward as it is."""
         if score is None:
             return None
@@ -244,7 +278,8 @@ class JudgeGrader(Grader):
         if grade is None:
             return replace(score, info=info)
         total = score.total * (1 - self._section.weight * (1 - grade)) if counts else score.total
-        return replace(score, total=total, parts={**score.parts, GRADE: grade}, info=info)
+        present = {name: value for name, value in parts.items() if value is not None}
+        return replace(score, total=total, parts={**score.parts, GRADE: grade, **present}, info=info)
 
 
 def draw_lots(answers: Sequence[Answer], grades: Mapping[int, float | None]) -> list[int]:

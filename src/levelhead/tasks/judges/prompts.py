@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import Function, JudgedPrompts
+from levelhead.records import Prompt
 from levelhead.tasks.function import FunctionTask
+from levelhead.tasks.grader import Criterion
+
+_NAME = re.compile(r"[\w.-]{1,40}")
 
 
 class PromptsTask(FunctionTask):
@@ -26,6 +31,12 @@ class PromptsTask(FunctionTask):
         if section.path is None:
             raise InputError("tasks[].path: a task of kind judge needs a file of prompts")
         super().__init__(Function(kind="function", **{**shared, "name": section.name or "judge"}), rewards=[answered])
+        prompts = [*self.prompts("train", 0), *self.prompts("eval", 0)] if section.rubric is not None else []
+        self._criteria = {prompt.id: read_criteria(prompt, section.rubric or "") for prompt in prompts}
+
+    def criteria(self, prompt: Prompt) -> Sequence[Criterion]:
+        """Return the criteria of the prompt's row."""
+        return self._criteria.get(prompt.id, ())
 
     @property
     def rules(self) -> None:
@@ -42,3 +53,31 @@ def answered(prompts: Sequence[Any], completions: Sequence[Any], **_: Any) -> li
     """Rate answers that hold anything at all 1, and those without a word 0."""
     texts = [one if isinstance(one, str) else str(one[-1]["content"]) for one in completions]
     return [float(bool(text.strip())) for text in texts]
+
+
+def read_criteria(prompt: Prompt, column: str) -> tuple[Criterion, ...]:
+    """Read the rubric that a row brings along.
+
+    Raises:
+        InputError: It is neither a text nor a list of criteria with different names.
+    """
+    value = prompt.facts["columns"].get(column)
+    where = f"{prompt.facts['where']}: the rubric (column {column!r})"
+    if isinstance(value, str) and value.strip():
+        return (Criterion("", value, 1.0),)
+    if not isinstance(value, list) or not value:
+        raise InputError(f"{where} must be a text or a list of criteria")
+    criteria = []
+    for number, one in enumerate(value, 1):
+        fields = {"criterion": one} if isinstance(one, str) else one
+        keys = ("criterion", "name", "weight")
+        text, name, weight = [fields.get(key) for key in keys] if isinstance(fields, dict) else [None] * 3
+        name, weight = name if name is not None else str(number), 1.0 if weight is None else weight
+        if not isinstance(text, str) or not text.strip() or not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InputError(f"{where}: criterion {number} needs a text, and a name of letters, digits and _.- at most")
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < 1e9:
+            raise InputError(f"{where}: the weight of criterion {number} must be a number above 0")
+        criteria.append(Criterion(name, text, float(weight)))
+    if len({one.name for one in criteria}) < len(criteria):
+        raise InputError(f"{where}: two criteria have the same name")
+    return tuple(criteria)

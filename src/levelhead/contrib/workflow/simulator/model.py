@@ -1,4 +1,4 @@
-"""The simulator's model of how good operators are.  Every number of it stands in this file and in docs/workflow.md.
+"""The simulator's model of how good operators are.  Every number stands here and in docs/experiments/workflow.md.
 
 It is a model, not a measurement: the numbers were chosen so that different problems want different workflows, in the
 direction that practice suggests (programs for arithmetic, tests for code, a clean final form for questions).  A draft
