@@ -47,7 +47,7 @@ _SCORED = frozenset({"answer", "response", "completion", "output"})
 
 
 def _apart(cells: Sequence[str], parts: Sequence[int]) -> list[str]:
-    """Cells that hold several readings (``0.75 / 0.40``) as so many cells; headings share their first words."""
+    """Cells that hold several readings (``0.75 / 0.40``) as so many cells; their heading has first words."""
     apart: list[str] = []
     for cell, count in zip(cells, parts, strict=True):
         first, *rest = cell.strip("*` ").split(" / ") if count > 1 else [cell]
@@ -105,7 +105,7 @@ class Table:
         """Take ``line`` as a header if it is one."""
         for separator in [s for s in ("│", "|", "\t", ",", ";", "&", "  ") if s in line.strip("\r\n ")]:
             cells = split_cells(line, separator)
-            parts = [len(cell.split(" / ")) for cell in cells]
+            parts = [len(pieces) if " " in (pieces := cell.split(" / "))[0] else 1 for cell in cells]
             if len(cells) >= 2 and sum(parts) <= _MAX_COLUMNS and self.accept(_apart(cells, parts)):
                 self._separator, self._parts = separator, parts
                 return True
