@@ -179,10 +179,8 @@ class Table:
             # The heading of a column of statistics is blank.
             return True, self.cells(cells[1:], number, place.statistic) if place.statistic else None
         if len(cells) != len(self._header):
-            words = line.split()
-            if len(words) == len(self._header) and self._separator in ("  ", "\t"):
-                cells = words
-            else:
+            cells = line.split()
+            if len(cells) != len(self._header) or self._separator not in ("  ", "\t"):
                 return False, None
         return True, self.cells(cells, number)
 
@@ -235,10 +233,8 @@ class HtmlTable:
         if "</tr" not in line.lower() and "</thead" not in line.lower():
             return None
         cells, self._cells = self._cells, []
-        if self._table.open and cells:
-            row = self._table.cells(cells, number)
-            if row:
-                return row
+        if self._table.open and cells and (row := self._table.cells(cells, number)):
+            return row
         if len(cells) >= 2:
             self._table.accept(cells)
         return None
@@ -338,8 +334,7 @@ class TransposedTable:
             if place == Place():  # a column of remarks
                 continue
             pairs: list[tuple[str, Any]] = [(name, row[i]) for name, row in cells if row[i]]
-            row = self._translator.row(pairs, self._number, least=0)
-            if row:
+            if row := self._translator.row(pairs, self._number, least=0):
                 epoch = place.epoch if place.epoch is not None else row.epoch
                 yield Row(place.step, row.values, epoch, self._number, place.statistic, run=place.run)
 
@@ -395,6 +390,5 @@ class LongTable:
         """The rows of a table that has ended, one a step."""
         readings, self._readings, self._columns, self._count = self._readings, {}, None, 0
         for step in sorted(readings):
-            row = self._translator.row([*readings[step], ("step", step)], self._number, least=0)
-            if row:
+            if row := self._translator.row([*readings[step], ("step", step)], self._number, least=0):
                 yield row
