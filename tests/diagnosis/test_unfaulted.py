@@ -40,6 +40,25 @@ def test_fewer_than_eight_rows_are_undecided() -> None:
     assert diagnosed(climbing(8)).verdict == "healthy"
 
 
+def test_a_high_reward_that_goes_down_is_undecided() -> None:
+    falling = [0.88, 0.75, 0.63, 0.84, 0.69, 0.75, 0.56, 0.59]
+    assert diagnosed([{"reward": value} for value in falling]).verdict == "undecided"
+    assert diagnosed([{"reward": value} for value in reversed(falling)]).verdict == "healthy"
+
+
+def test_nine_in_ten_is_not_claimed_of_a_sound_run_nor_of_a_finding_after_the_first() -> None:
+    sure = [diagnosed(climbing(400)), diagnosed(dead_and_cut())]
+    assert sure[0].verdict == "healthy"
+    assert sure[1].findings[0].confidence > 0.9
+    assert len(sure[1].findings) > 1
+    assert all(f.confidence < 0.9 for f in (sure[0].findings[0], *sure[1].findings[1:]))
+
+
+def dead_and_cut() -> list[dict[str, float]]:
+    row = {"reward": 0.0, "reward_std": 0.0, "frac_reward_zero_std": 1.0, "grad_norm": 0.0, "loss": 0.0}
+    return [{**row, "completions/clipped_ratio": 1.0, "completions/mean_length": 256.0}] * 40
+
+
 def test_no_number_of_rows_without_an_outcome_is_healthy() -> None:
     diagnosis = diagnosed([{"loss": 0.1, "grad_norm": 0.4, "entropy": 0.8} for _ in range(200)])
     assert diagnosis.verdict == "undecided"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from levelhead import metrics as metric
@@ -26,6 +26,9 @@ UNHEALTHY_AT = -SHIFT / SLOPE
 """A finding from these log-odds on (more likely than not, calibrated), worse than ``info``, makes a run unhealthy."""
 CRITICAL_AT = 0.6
 """A critical finding of lower log-odds is a warning."""
+
+MOST = 0.89
+"""Highest confidence in a sound run, and in a finding after the first: too few labelled logs bear out 90%."""
 
 _INSTABILITY = (
     "kl-blowup",
@@ -203,6 +206,7 @@ def weigh(candidates: Iterable[Candidate], view: View, trust: Callable[[Finding]
     findings = [_finding(best[code], belief, best) for code in ranked if best[code].log_odds >= REPORTED_AT]
     findings = [trust(finding) for finding in findings] if trust else findings
     findings.sort(key=lambda f: f.severity == "info")
+    findings[1:] = [replace(f, confidence=min(f.confidence, MOST)) for f in findings[1:]]
     severities = {f.severity for f in findings} - {"info"}
     if severities:
         return Diagnosis("critical" if "critical" in severities else "warning", tuple(findings), view.rows)
@@ -276,7 +280,8 @@ LEAST_ROWS = 8
 # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
 # A range begins where nothing counts and ends where all does.
 _RISEN = 0.3  # strength of a rise that is one
-_HIGH = 0.5  # how surely a reward stands high
+_HIGH = 0.5  # how surely a reward stands high,
+_FALLS = -1.5  # and the standard errors (Kendall's tau) by which it falls from there
 _BASE = 0.62  # confidence in health that eight rows give,
 _ROWS = 0.14  # what many rows add,
 _ROWS_RANGE = (8, 60)
@@ -331,7 +336,7 @@ def without_fault(view: View, doubt: float) -> Sound:
         return Sound("undecided", _UNDECIDED, readings, (missing,))
     judged = any(t.rise > _RISEN for t in (*trend.held_out.values(), *trend.task_scores.values()))
     sure = _BASE + _ROWS * stats.ramp(len(outcome), *_ROWS_RANGE) + _LEARNED * trend.learned + _JUDGED * judged
-    confidence = round(sure * (1 - _DOUBT * doubt), 4)
+    confidence = round(min(sure, MOST) * (1 - _DOUBT * doubt), 4)
     evidence = [Evidence(1.0, "nothing-wrong", {"rows": view.rows})]
     if trend.learned > _RISEN:
         evidence.append(Evidence(trend.learned, "reward-rises", {}))
@@ -348,7 +353,7 @@ def _missing(view: View, outcomes: int, doubt: float) -> Evidence | None:
         return Evidence(1.0, "no-outcome", {"rows": view.rows})
     if outcomes < LEAST_ROWS:
         return Evidence(1.0, "few-outcomes", {"rows": outcomes})
-    if trend.learned <= _RISEN and trend.holds < _HIGH:
+    if trend.learned <= _RISEN and (trend.holds < _HIGH or (gain < -_LEAST_GAIN * top and _falls(view))):
         return Evidence(1.0, "no-rise-yet", {"early": trend.reward.early, "late": trend.reward.late, "rows": outcomes})
     if trend.reward.late < _LOW * top and gain < _LEAST_GAIN * top and not any(t.rise > _RISEN for t in outside):
         return Evidence(1.0, "hardly-risen", {"early": trend.reward.early, "late": trend.reward.late, "top": top})
@@ -358,6 +363,11 @@ def _missing(view: View, outcomes: int, doubt: float) -> Evidence | None:
         if over_constant(gap, error) == "undecided":
             return Evidence(1.0, "unclear-over-constant", {"task": task, "gap": gap.values[-1], "error": error})
     return None
+
+
+def _falls(view: View) -> bool:
+    """Whether the reward goes down, however high it stands."""
+    return stats.kendall_z(view.history.series(view.reward_trend.source).values) <= _FALLS
 
 
 def _costs(view: View) -> list[Evidence]:

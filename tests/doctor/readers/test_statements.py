@@ -24,6 +24,14 @@ def named(line: str) -> set[str]:
         ("all groups score alike and contribute no gradient at all", "reward-dead-groups"),
         ("8 条轨迹全是 0 或全是 1 → 组内 advantage 方差 = 0 → 梯度消失", "reward-dead-groups"),
         ("20 step 小规模训练使 Exact Match 下降到 0.62", "no-improvement"),
+        ("at the end the reward became 0, and the KL divergence became extremely large", "kl-blowup"),
+        ("从 step 80 开始，KL 散度持续走高", "kl-blowup"),
+        ("the policy collapsed to always answering 'not exist'", "constant-answer"),
+        ("by step 400 all 64 completions in every group produced the identical move", "constant-answer"),
+        ("4个rollouts生成完全相同输出", "constant-answer"),
+        ("advantage = 0.0 for every sample", "reward-dead-groups"),
+        ("The exploit appears before the final checkpoint", "reward-hacking"),
+        ("the eval curve improved while sample quality got worse", "reward-hacking"),
         ("RL rollouts were generated from the raw prompt text", "template-mismatch"),
     ],
 )
@@ -38,6 +46,8 @@ def test_what_an_author_found_is_named(line: str, code: str) -> None:
         "entropy collapse: ruled out, the held-out entropy is unchanged",
         "运行健康\uff0c未复现 reward_std 为 0 的退化",
         "no length explosion so far",
+        "if the KL gets too large, raise beta",
+        "watch whether the policy collapsed to always answering yes",
     ],
 )
 def test_what_is_denied_is_not(line: str) -> None:

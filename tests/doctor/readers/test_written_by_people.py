@@ -167,3 +167,20 @@ def test_a_clip_ratio_that_no_update_has_is_of_cut_answers(tmp_path: Path) -> No
     )
     assert len(cut) == 6
     assert not clipped
+
+
+def test_cells_of_several_readings_are_so_many_columns(tmp_path: Path) -> None:
+    text = (
+        "| step | train reward | heldout d4 / d8 / d12 |\n|---|---|---|\n"
+        "| 0 | 0.80 | 0.75 / 0.16 / 0.05 |\n| 80 | 1.20 | **0.66 / 0.11 / 0.02** |\n"
+    )
+    levels = [f"eval/d{n}/score" for n in (4, 8, 12)]
+    of = readings(tmp_path, text, "reward", *levels)
+    assert of["reward"] == [(0, 0.8), (80, 1.2)]
+    assert [of[name] for name in levels] == [[(0, 0.75), (80, 0.66)], [(0, 0.16), (80, 0.11)], [(0, 0.05), (80, 0.02)]]
+
+
+def test_a_dictionary_that_the_end_of_its_block_cuts_is_the_next_step(tmp_path: Path) -> None:
+    row = '{"loss": 0.1, "reward": %s, "kl": %s, "reward_std": 0.1, "global_step/max_steps": "1/9"'
+    text = f'```\n{row % (0.6, 0.0)}}}\n{(row % (0.5, 0.4)).rsplit(",", 1)[0]}, "epo\n```\n'
+    assert readings(tmp_path, text, "reward", "kl") == {"reward": [(1, 0.6), (2, 0.5)], "kl": [(1, 0.0), (2, 0.4)]}

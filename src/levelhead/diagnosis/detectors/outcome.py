@@ -10,7 +10,7 @@ from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import SIGNALS, Series
-from levelhead.diagnosis.trend import Trend, ends, shift_at, trend
+from levelhead.diagnosis.trend import Trend, ends, trend
 from levelhead.metrics import held_out
 
 _PERPLEXITY = re.compile(r"perplexity|(?:^|[/_ -])ppl(?:$|[/_ -])", re.IGNORECASE)
@@ -41,7 +41,6 @@ class RewardHacking(Tuned):
                 self._loser(case, series, gain, winner)
         self._held_out(case, view)
         self._fluency(case, view)
-        self._jump(case, view)
         self._shortcuts(case, view)
         if case.evidence:
             yield case
@@ -105,25 +104,6 @@ class RewardHacking(Tuned):
                 case.first_step = _leaves(series, early, late)
                 case.show(series, series.steps[0], series.steps[-1])
                 return
-
-    def _jump(self, case: Candidate, view: View) -> None:
-        """A leap to the maximum within a few rows while answers shrink to nothing is a trick, not an insight."""
-        reward, length = view.series(metric.REWARD), view.series(metric.MEAN_LENGTH)
-        top = view.reward_trend.top
-        if len(reward) < self.ROWS_OF_A_LEAP or len(length) < self.ROWS_OF_A_LEAP or not top:
-            return
-        at, _ = stats.change_point(reward.values)
-        moved = shift_at(length, reward.steps[at])
-        before, after = stats.median(reward.values[:at] or [0.0]), stats.median(reward.values[at:])
-        if (
-            moved
-            and before < self.LEAP_FROM * top
-            and after > self.LEAP_TO * top
-            and moved[1] < moved[0] / self.LEAP_LENGTH
-        ):
-            case.add(self.LEAP_WITH_SHORT_ANSWERS_WEIGHT, "leap-with-short-answers", before=moved[0], after=moved[1])
-            case.first_step = reward.steps[at]
-            case.show(reward, reward.steps[at]).show(length, length.steps[0], reward.steps[at])
 
 
 class FallingStratum(Tuned):

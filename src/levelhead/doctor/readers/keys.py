@@ -166,6 +166,8 @@ _EVAL_NOISE = re.compile(
     r"loss|time|runtime|per_second|length|num_|step|epoch|clip|kl|entropy|std|trunc|tokens|sequence|count|turns|max$|min$|"
     r"ratio|size|temperature"
 )
+_LEVEL = re.compile(r"(?:[a-z]|depth|level|hop)[ _-]?\d{1,3}")
+"""A level of difficulty: what stands under one is what it scored."""
 _PART_MEAN = re.compile(r"^(?:rewards?|reward_components?|reward_extra|reward_fn)/(?P<name>.+?)(?:/mean)?$")
 _PART_TRL = re.compile(r"^rewards/(?P<name>.+)/mean$")
 _PART_STD = re.compile(r"^rewards/(?P<name>.+)/std$")
@@ -298,6 +300,7 @@ class KeyMap:
             # A metric that a user has called eval/... gets the trainer's own eval_ before it.
             while again := _EVAL.match(rest):
                 rest = again.group("rest")
+            rest += "/score" if _LEVEL.fullmatch(rest) else ""
             return None if _EVAL_NOISE.search(rest) else Target(f"eval/{rest}")
         if _BENCHMARK.match(plain) and plain != "math":
             return Target(f"eval/{plain}/score", 10, percent="%" in key)

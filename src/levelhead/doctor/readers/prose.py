@@ -157,7 +157,7 @@ TABLE = Path(__file__).with_name("statements.yaml")
 _HINT = re.compile(
     "sign|deadlock|identical|dead|signal|variance|advantage|gradient|stuck|fail|template|header|eot|prompt|mask|padding|"
     "updates?|collaps|group|reward|hack|improv|learning|better|length|trunc|cut off|limit|entropy|kl|grad|lr|logprob|"
-    "mismatch|[\u4e00-\u9fff]",
+    "mismatch|exploit|always|[\u4e00-\u9fff]",
     re.IGNORECASE,
 )
 _LONGEST = 600

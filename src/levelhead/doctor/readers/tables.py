@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ _SAVED = re.compile(r"^(?:check-?points?|ckpts?)\b", re.I)
 _CODE = re.compile(r"`([^`]+)`")
 _CELL = re.compile(r"<t[hd][^<>]*>((?:(?!<t[hd]\b).)*?)</t[hd]>", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^<>]+>")
+_GAP = re.compile(r"\s{2,}|\t")
 _MAX_COLUMNS = 2000
 _LONGEST_HEADING = 400
 _FEWEST_WORDS = 3
@@ -44,16 +46,31 @@ _SCORED = frozenset({"answer", "response", "completion", "output"})
 """Headings of samples that a table of steps may have too, for scores of them."""
 
 
+def _apart(cells: Sequence[str], parts: Sequence[int]) -> list[str]:
+    """Cells that hold several readings (``0.75 / 0.40``) as so many cells; headings share their first words."""
+    apart: list[str] = []
+    for cell, count in zip(cells, parts, strict=True):
+        first, *rest = cell.strip("*` ").split(" / ") if count > 1 else [cell]
+        apart += [first, *(first[: first.rfind(" ") + 1] + piece for piece in rest), *[""] * count][:count]
+    return apart
+
+
 def split_cells(line: str, separator: str) -> list[str]:
     """The cells of one table line."""
     if separator in "|│&":
-        return [cell.strip() for cell in line.strip().strip("|│").split(separator)]
+        return [cell.strip() for cell in line.strip().removesuffix("\\\\").strip("|│").split(separator)]
     if separator in ",;\t":
-        try:
+        with suppress(csv.Error, StopIteration):
             return [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
-        except (csv.Error, StopIteration):
-            return []
-    return re.split(r"\s{2,}|\t", line.strip())
+        return []
+    return line.split() if separator == " " else _GAP.split(line.strip())
+
+
+def cells_of(line: str) -> list[tuple[str, list[str]]]:
+    """The ways in which a line may be cut into cells: ``(separator, cells)``."""
+    ways = [s for s in ("│", "|", "\t", ",", ";", "&") if s in line]
+    ways += ["  ", " "] if not ways or "," in line else []
+    return [(s, [cell.strip(' *`"') for cell in split_cells(line, s)]) for s in ways]
 
 
 class Table:
@@ -68,6 +85,7 @@ class Table:
         self._translator = translator
         self._value_name = value_name
         self._header: list[str | None] = []
+        self._parts: list[int] = []
         self._separator = ""
         self._fixed = False
         self._timed = self._runs = False
@@ -85,10 +103,11 @@ class Table:
 
     def header(self, line: str) -> bool:
         """Take ``line`` as a header if it is one."""
-        for separator in self._separators(line):
+        for separator in [s for s in ("│", "|", "\t", ",", ";", "&", "  ") if s in line.strip("\r\n ")]:
             cells = split_cells(line, separator)
-            if 2 <= len(cells) <= _MAX_COLUMNS and self.accept(cells):
-                self._separator = separator
+            parts = [len(cell.split(" / ")) for cell in cells]
+            if len(cells) >= 2 and sum(parts) <= _MAX_COLUMNS and self.accept(_apart(cells, parts)):
+                self._separator, self._parts = separator, parts
                 return True
         words: list[str] = []
         if named := _SLASHED.search(line):
@@ -99,9 +118,6 @@ class Table:
             self._separator, self._fixed = " ", True
             return True
         return False
-
-    def _separators(self, line: str) -> list[str]:
-        return [s for s in ("│", "|", "\t", ",", ";", "&") if s in line] + (["  "] if "  " in line.strip() else [])
 
     def accept(self, cells: Sequence[str]) -> bool:
         """Take ready-made cells as the header if they name known signals."""
@@ -157,6 +173,8 @@ class Table:
         if RULE.match(line):
             return True, None
         cells = _REMARK.sub("", line).split() if self._fixed else split_cells(line, self._separator)
+        if len(cells) == len(self._parts) < len(self._header):
+            cells = _apart(cells, self._parts)
         if len(cells) == len(self._header) + 1 and self._separator in "  " and (place := place_of(cells[0])):
             # The heading of a column of statistics is blank.
             return True, self.cells(cells[1:], number, place.statistic) if place.statistic else None
@@ -226,7 +244,6 @@ class HtmlTable:
         return None
 
 
-_GAP = re.compile(r"\s{2,}|\t")
 _CORNER_WORDS = (
     "metric metrics name names signal signals key keys statistic stat stats quantity measure step steps "
     "iteration iterations iter epoch epochs update updates 指标 指标名 指标名称 项目 项 지표 항목 項目 指標"
@@ -238,21 +255,6 @@ _VALUES = frozenset(("value", "val", "values", "number", "reading", "observed", 
 _FEWEST_RUNS = 2
 _MAX_ROWS = 500
 _MAX_READINGS = 200_000
-
-
-def cells_of(line: str) -> list[tuple[str, list[str]]]:
-    """The ways in which a line may be cut into cells: ``(separator, cells)``."""
-    ways = []
-    for separator in ("│", "|", "\t", ",", ";", "&"):
-        if separator in line:
-            bare = line.strip(" \r\n")
-            bare = bare.strip(separator) if separator in "|│" else bare
-            bare = bare.removesuffix("\\\\") if separator == "&" else bare
-            ways.append((separator, [cell.strip(' *`"') for cell in bare.split(separator)]))
-    if not ways or "," in line:
-        ways.append(("  ", [cell.strip("*` ") for cell in _GAP.split(line.strip())]))
-        ways.append((" ", line.split()))
-    return ways
 
 
 class TransposedTable:

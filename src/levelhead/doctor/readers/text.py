@@ -130,7 +130,8 @@ class TextReader:
             line = shapes.ANSI.sub("", line)
         self._statements.take(line, self._number)
         if _PART.match(line):
-            yield from self._end_of_block()
+            # A dictionary that the end of its block cuts belongs to that block.
+            yield from [*self._dicts.close(), *self._end_of_block()]
             self._part += 1
         for piece in line.split("\r") if "\r" in line else (line,):
             if piece:
