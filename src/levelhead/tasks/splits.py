@@ -50,7 +50,8 @@ def split_by_group(
         strata.setdefault(stratum(item), set()).add(key)
     if len(set().union(*strata.values())) < 2:
         raise InputError(
-            "the data hold fewer than two independent items, too few for a train and an eval side; give more data"
+            "the data hold fewer than two independent items, too few for a train and an eval side; give more data, or "
+            "in Python held-out rows of their own (eval_data; eval_dataset of a TRL script)"
         )
     held_out: set[str] = set()
     trained: set[str] = set()
