@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import tracemalloc
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from levelhead.diagnosis.ranking import VERDICTS, diagnose
 from levelhead.doctor.readers import Row, Unread, formats, make_reader, recognise
 from levelhead.doctor.readers.collect import Collector
-from levelhead.doctor.readers.lines import MAX_LINE
+from levelhead.doctor.readers.lines import MAX_LINE, gunzip
 
 SAMPLES = [
     b"{'loss': 0.1, 'reward': 0.5, 'reward_std': 0.1, 'kl': nan, 'epoch': 0.1}\n" * 4,
@@ -121,3 +122,25 @@ def test_megabytes_of_junk_are_read_in_bounded_memory(junk: bytes) -> None:
 def test_a_history_of_many_rows_stays_small() -> None:
     stream = (b"{'loss': 0.1, 'reward': 0.5, 'kl': 0.1}\n" * 1000 for _ in range(15))
     assert peak_memory(stream, "trl") < 10
+
+
+def test_a_line_of_a_thousand_closing_braces_is_followed_for_some_of_them() -> None:
+    rows, unread = rows_of(b"'loss': 0.5, 'reward': 0.25}" * 1000, "text")
+    assert len(rows) >= 50
+    assert unread.count
+
+
+@pytest.mark.parametrize("odd", ["1" + "0" * 400, "Infinity", "NaN", "true", "null"])
+def test_rewards_of_a_group_that_are_no_finite_numbers_make_no_mean(odd: str) -> None:
+    rows, _ = rows_of(f'{{"step": 1, "loss": 0.5, "reward": [1.0, {odd}]}}\n'.encode(), "text")
+    assert all("reward" not in row.values for row in rows)
+
+
+def test_a_compressed_log_that_expands_as_none_does_is_refused() -> None:
+    row = b"{'loss': 0.5, 'reward': 0.25}\n"
+    with pytest.raises(OSError, match="100-fold"):
+        sum(map(len, gunzip(iter([gzip.compress(row * 10**6)]))))
+    few = gzip.compress(row * 10**5)
+    assert sum(map(len, gunzip(iter([few[:99], few[99:]])))) == len(row) * 10**5
+    noisy = b"".join(b"{'step': %d, 'loss': %.4f}\n" % (i, (i * 2654435761 % 10**4) / 1e4) for i in range(4 * 10**5))
+    assert sum(map(len, gunzip(iter([gzip.compress(noisy)])))) == len(noisy)

@@ -228,7 +228,8 @@ class Translator:
                 return None, None
         elif isinstance(value, list) and name == metric.REWARD and 1 < len(value) <= _MOST_OF_A_GROUP:
             # The rewards of one group, each by itself.
-            rewards = [float(one) for one in value if isinstance(one, (int, float)) and not isinstance(one, bool)]
+            numbers = [number_of(one) for one in value if isinstance(one, (int, float))]
+            rewards = [one for one in numbers if one is not None and math.isfinite(one)]
             return (fmean(rewards), stdev(rewards)) if len(rewards) == len(value) else (None, None)
         else:
             number, deviation = number_of(value), None

@@ -10,6 +10,11 @@ from collections.abc import Iterator
 MAX_LINE = 1 << 20
 """Characters after which a line without an end is cut (at a closing brace where there is one)."""
 
+MOST_EXPANSION = 100
+"""Times its size that a compressed log may come to,"""
+MOST_UNPACKED = 8 << 20
+"""and bytes that any may."""
+
 
 class Lines:
     """Splits a byte stream into decoded lines; undecodable bytes become replacement characters."""
@@ -45,8 +50,13 @@ def _encoding(head: bytes) -> str:
 
 
 def gunzip(chunks: Iterator[bytes], size: int = 1 << 18) -> Iterator[bytes]:
-    """Decompress a gzip stream in bounded memory; a damaged or missing tail ends it quietly."""
+    """Decompress a gzip stream in bounded memory; a damaged or missing tail ends it quietly.
+
+    Raises:
+        OSError: It expands as no log does.
+    """
     member = zlib.decompressobj(wbits=31)
+    taken = gave = 0
     for chunk in chunks:
         rest = chunk
         while rest:
@@ -54,6 +64,10 @@ def gunzip(chunks: Iterator[bytes], size: int = 1 << 18) -> Iterator[bytes]:
                 piece = member.decompress(rest, size)
             except zlib.error:
                 return
+            taken += len(rest) - len(member.unconsumed_tail) - len(member.unused_data)
+            gave += len(piece)
+            if gave > max(MOST_UNPACKED, MOST_EXPANSION * taken):
+                raise OSError(f"it expands more than {MOST_EXPANSION}-fold, as no log does")
             if piece:
                 yield piece
             rest = member.unconsumed_tail

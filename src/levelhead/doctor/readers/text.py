@@ -51,6 +51,9 @@ _SHORT = 100
 _LONGEST_HEADING = 200
 _LONGEST_IN_A_BLOCK = 120
 _MAX_SAID = 5000
+_MOST_INSIDE = 50
+"""Closing braces of a line behind which it is read on, one within the other."""
+_BRACES = Message("more closing braces in a line than are followed", "一行里的右花括号太多，其余未读")
 _OTHER_RUNS = Message("columns of other runs: {names}", "其他训练的列\uff1a{names}")
 
 
@@ -72,14 +75,14 @@ class TextReader:
         if value_name and source == "tensorboard-csv":
             self._stems = (*self._stems, "value")
         self._steps = Steps()
-        self._dicts = Dicts(translator, self.unread, self._steps, lambda text: list(self._piece(text)))
+        self._dicts = Dicts(translator, self.unread, self._steps, self._again)
         self._table, self._html = Table(translator, value_name), HtmlTable(translator)
         self._sideways, self._long = TransposedTable(translator), LongTable(translator)
         self._sequences = Sequences(translator)
         self._statements = Statements()
         self._block: shapes.Pairs = []
         self._said: list[Row] = []
-        self._number = self._rows = self._part = 0
+        self._number = self._rows = self._part = self._inside = 0
         self._newest: float | None = None
         self._stripped = False
 
@@ -135,6 +138,17 @@ class TextReader:
         for piece in line.split("\r") if "\r" in line else (line,):
             if piece:
                 yield from self._piece(piece)
+
+    def _again(self, text: str) -> list[Row]:
+        """Read what stands behind a closing brace, and behind the next in there."""
+        if self._inside == _MOST_INSIDE:
+            self.unread.add(self._number, _BRACES(), text)
+            return []
+        self._inside += 1
+        try:
+            return list(self._piece(text))
+        finally:
+            self._inside -= 1
 
     def _piece(self, text: str) -> Iterator[Row]:
         """Offer a line to the shapes, in their order."""
