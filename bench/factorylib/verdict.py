@@ -44,10 +44,11 @@ class Doctor:
         belief = {code: stats.sigmoid(odds[code]) for code in candidates}
         order = sorted(candidates, key=lambda code: (-ranking._rank(code, candidates, belief), code))
         heard = {h.code: h for h in features.heard}
-        return [
+        grave = [
             (code, belief[code] * heard[code].trust)
             for code in order
             if heard[code].severity != "info"
             and candidates[code].log_odds >= ranking.UNHEALTHY_AT
             and belief[code] * heard[code].trust >= min(NOTE_BELOW, belief[code])
         ]
+        return grave[:1] + [(code, min(confidence, ranking.MOST)) for code, confidence in grave[1:]]

@@ -201,7 +201,7 @@ def flat_groups_first(patch: Patch) -> None:
 
 
 def contrast_upside_down(patch: Patch) -> None:
-    patch.setattr(levelhead.training.group_queue, "has_contrast", lambda group: len(set(group.rewards)) == 1)
+    patch.setattr(levelhead.training.group_queue, "has_contrast", lambda group, _: len(set(group.rewards)) == 1)
 
 
 def no_redraws(patch: Patch) -> None:

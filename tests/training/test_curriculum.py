@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelhead.errors import InputError
-from levelhead.recipe.training import Learnability
+from levelhead.recipe.training import Grpo, Learnability
 from levelhead.records import Group, Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
 from levelhead.training.answers import success
@@ -208,4 +208,4 @@ def test_success_is_the_part_of_that_name_or_a_reward_of_half() -> None:
 
 def test_contrast_is_a_difference_of_rewards() -> None:
     prompt = Prompt("0", "web", ())
-    assert [has_contrast(group(prompt, wins)) for wins in range(K + 1)] == [False, True, True, True, False]
+    assert [has_contrast(group(prompt, wins), Grpo()) for wins in range(K + 1)] == [False, True, True, True, False]

@@ -184,7 +184,7 @@ def _overlong_penalty_skipped() -> Iterator[None]:
 )
 def _filter_sees_shaped_rewards() -> Iterator[None]:
     def make(real: Any) -> Any:
-        return lambda group: real(group) or len({rollout.length for rollout in group.rollouts}) > 1
+        return lambda group, config: real(group, config) or len({rollout.length for rollout in group.rollouts}) > 1
 
     with (
         swapped(levelhead.training.group_queue, "has_contrast", make),
