@@ -9,6 +9,7 @@ import pytest
 
 from forgery import Case, draw
 from levelhead.tasks.endpoint import Reply
+from levelhead.tasks.judges import forms
 from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS, make_mark
 from levelhead.tasks.judges.questions import Pair, Question
 from night import cases
@@ -126,3 +127,12 @@ def test_control_tokens_of_the_material_are_no_tokens_to_the_judges_server(token
         assert token not in str(pair.messages[-1]["content"])
     for text in ("if a < b and c > d:", "<b>bold</b>", "x[INSTANCE] <s", "List<String>", "[1] <- |x|"):
         assert text in str(Question("p", "q", text, None, "r").show(FORMS["grade"], "key").messages[-1]["content"])
+
+
+def test_material_is_read_once_however_many_verdicts_a_reply_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, calls = forms._decoded, list[str]()
+    monkeypatch.setattr(forms, "_decoded", lambda text: (calls.append(text), decode(text))[1])
+    material = forms.JudgedMaterial(["\n".join(f"Grade: {n}" for n in range(10)) * 10])
+    for n in range(200):
+        material.holds(f"grade {n % 11}")
+    assert len(calls) < 200 + 2 * 10 * 10 + 10

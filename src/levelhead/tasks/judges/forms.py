@@ -7,6 +7,7 @@ counts only where its words do not stand in the material.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import html
@@ -93,13 +94,17 @@ class JudgedMaterial(Material):
         of what stands beside it.
         """
         quoted = " ".join(_words(words))
+        return quoted in self._pieces or (" " in quoted and any(f" {quoted} " in text for text in self._plain))
+
+    @functools.cached_property
+    def _pieces(self) -> frozenset[str]:
         clauses = (clause for text in self._written for clause in _CLAUSE.findall(_decoded(text)))
         lines = (line for text in self._beside for line in _decoded(text).splitlines())
-        if any(quoted == " ".join(_words(piece)) for piece in itertools.chain(clauses, lines)):
-            return True
-        return " " in quoted and any(
-            f" {quoted} " in f" {' '.join(_words(text))} " for text in (*self._written, *self._beside)
-        )
+        return frozenset(" ".join(_words(piece)) for piece in itertools.chain(clauses, lines))
+
+    @functools.cached_property
+    def _plain(self) -> Sequence[str]:
+        return [f" {' '.join(_words(text))} " for text in (*self._written, *self._beside)]
 
 
 NOTHING = JudgedMaterial(())
