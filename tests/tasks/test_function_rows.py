@@ -13,6 +13,7 @@ import pytest
 from function_task import CHATS, ROWS, all_prompts, brevity, exact, section, task, write
 from levelhead.errors import InputError
 from levelhead.records import Rollout, Turn
+from levelhead.tasks import tables
 from levelhead.tasks.base import Task
 from levelhead.tasks.function import FunctionTask
 from levelhead.tasks.registry import make_task
@@ -101,6 +102,21 @@ def test_a_hub_data_set_is_asked_for_by_name_config_and_split(monkeypatch: pytes
     assert all_prompts(made)["row-1"].facts["where"] == "data set openai/gsm8k [test], row 1"
     with pytest.raises(InputError, match=r"config none, split train\): BuilderConfig 'none' not found\.$"):
         FunctionTask(section(path="openai/gsm8k", dataset_config="none"), rewards=exact)
+
+
+def test_a_folder_of_everything_is_refused_before_each_file_of_it_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hub = ModuleType("datasets")
+    hub.load_dataset = lambda *_, **__: ROWS  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    monkeypatch.setattr(tables, "MOST_FILES", 3)
+    for number in range(3):
+        (tmp_path / f"{number}.txt").touch()
+    FunctionTask(section(path=str(tmp_path)), rewards=exact)
+    (tmp_path / "one more").touch()
+    with pytest.raises(InputError, match="a folder of more than 3 files is no data set"):
+        FunctionTask(section(path=str(tmp_path)), rewards=exact)
 
 
 def test_a_datasets_dataset_is_taken_as_it_is() -> None:

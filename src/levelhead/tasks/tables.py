@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ DELIMITERS: Mapping[str, str] = {".csv": ",", ".tsv": "\t"}
 """What divides the fields of a line, by the ending of the file's name."""
 PARQUET = frozenset({".parquet", ".pq"})
 """Endings of Parquet files."""
+MOST_FILES = 10_000
+"""Files and folders in a data set's local folder: ``datasets`` looks at each, and a home folder would take minutes."""
 
 
 def delimited_rows(path: Path, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -87,6 +90,8 @@ def hub_rows(name: str, config: str | None, split: str, *, why: str) -> Iterable
         import datasets
     except ImportError as error:
         raise InputError(f"{name}: {why}to load it as a Hugging Face data set, pip install datasets") from error
+    if Path(name).is_dir() and sum(1 for _ in islice(Path(name).rglob("*"), MOST_FILES + 1)) > MOST_FILES:
+        raise InputError(f"{name}: {why}a folder of more than {MOST_FILES} files is no data set; name the data's own")
     try:
         with hub.without_waiting(name):
             rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(name, config, split=split)

@@ -19,6 +19,7 @@ import pytest
 from levelhead.errors import InputError
 from levelhead.recipe.workflow import SandboxLimits
 from levelhead.tasks.sandbox import ProgramResult, find_wall, run, run_program
+from levelhead.tasks.sandbox.launcher import system
 from levelhead.tasks.sandbox.run import Wall
 from levelhead.tasks.sandbox.surroundings import hidden
 from sandboxed import LIMITS, PROBES, UNBOUND, behind, can_run, descendants, every, program, walled
@@ -164,3 +165,14 @@ def start(pid: int) -> str | None:
     except OSError:
         return None
     return None if fields[0] in "ZX" else fields[19]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_process_that_ends_while_it_is_counted_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise ProcessLookupError(3, "No such process")
+
+    for name in ("stat", "read_text"):
+        monkeypatch.setattr(Path, name, gone)
+    assert system.tasks_of_user() == 0
+    assert system.statuses() == {}

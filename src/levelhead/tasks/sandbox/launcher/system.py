@@ -42,12 +42,18 @@ def hide() -> None:
 def statuses() -> dict[int, list[str]]:
     """Return the fields of every process that can be seen, from its state on, by its number."""
     fields = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
+    for process in processes():
         try:
-            fields[int(entry.parent.name)] = entry.read_text(errors="replace").rsplit(")", 1)[1].split()
+            fields[int(process.name)] = (process / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()
         except (OSError, IndexError):
             continue
     return fields
+
+
+def processes() -> list[Path]:
+    """Return the folders in ``/proc`` of the processes that can be seen; each may be gone when it is looked at."""
+    # Not with a pattern for a file in them: looking whether that is there raises where a process has ended meanwhile.
+    return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def report(config: Config, line: dict[str, Any]) -> None:
@@ -84,10 +90,10 @@ def limit(config: Config, own_user: bool, already: int) -> list[str]:
 def tasks_of_user() -> int:
     """Count the threads that already run as this user: where there is no own namespace, they count too."""
     uid, count = str(os.getuid()), 0
-    for entry in Path("/proc").glob("[0-9]*/status"):
+    for process in processes():
         try:
             # Not by whom the folder belongs to: of a process that hides itself, that is root.
-            lines = entry.read_text(errors="replace").splitlines()
+            lines = (process / "status").read_text(errors="replace").splitlines()
         except OSError:
             continue
         fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
@@ -159,7 +165,11 @@ def _deleted(group: int) -> int:
     for pid, fields in statuses().items():
         if int(fields[2]) != group:
             continue
-        for entry in Path(f"/proc/{pid}/fd").glob("*"):
+        try:
+            held = list(Path(f"/proc/{pid}/fd").iterdir())
+        except OSError:
+            continue
+        for entry in held:
             try:
                 seen = entry.stat()
             except OSError:
