@@ -153,7 +153,7 @@ class Ours:
             for i, group in enumerate(self.batch)
             for answer, advantage in zip(group["answers"], group["advantages"], strict=True)
         ]
-        plan = self.objective.plan(samples, temperature=1.0, on_policy=True, seed=0)
+        plan = self.objective.plan(samples, temperature=1.0, at_old_policy=True, seed=0)
         metrics = UpdateMetrics()
         tokens = self.trainer.config.tokens_per_microbatch
         accumulate(self.policy, self.objective, plan, tokens, self.trainer.merger, metrics, None)

@@ -204,7 +204,7 @@ def _always_on_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Objective.plan
 
     def plan(self: Objective, samples: Any, **options: Any) -> Any:
-        return real(self, samples, **{**options, "on_policy": True})
+        return real(self, samples, **{**options, "at_old_policy": True})
 
     monkeypatch.setattr(Objective, "plan", plan)
 

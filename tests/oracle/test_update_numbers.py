@@ -38,7 +38,7 @@ def numbers(made: Recipe, **values: float) -> Numbers:
         values={**shown, **audit, **values},
         overrides=CoefficientOverrides(),
         first=True,
-        on_policy=False,
+        at_old_policy=False,
         present=("one", "two"),
         tolerance=Tolerance(2e-4, 2e-3),
         gaps={"one": 1e-6, "two": 0.0},
@@ -54,7 +54,7 @@ def codes(numbers: Numbers) -> set[str]:
 def test_numbers_that_fit_are_left_alone(made: Recipe) -> None:
     assert codes(numbers(made)) == set()
     quiet = {"ratio/mean": 1.0, "ratio/max": 1.0, "clip_ratio/low_mean": 0.0, "clip_ratio/high_mean": 0.0}
-    assert codes(replace(numbers(made, **quiet, **{"clip_ratio/region_mean": 0.0}), on_policy=True)) == set()
+    assert codes(replace(numbers(made, **quiet, **{"clip_ratio/region_mean": 0.0}), at_old_policy=True)) == set()
 
 
 def test_later_updates_are_away_from_the_reference(made: Recipe) -> None:
@@ -103,7 +103,7 @@ MUTANTS: list[tuple[str, dict[str, float], dict[str, Any]]] = [
     ("clip-share", {"clip_ratio/region_mean": 0.03}, {}),
     ("clip-share", {"ratio/mean": 2.5}, {}),
     ("clip-share", {"clip_ratio/low_mean": 0.9, "clip_ratio/region_mean": 0.93}, {}),
-    ("clip-share", {}, {"on_policy": True}),
+    ("clip-share", {}, {"at_old_policy": True}),
 ]
 
 

@@ -36,7 +36,7 @@ class Numbers:
         values: Metrics of the update.
         overrides: Where a guard has put them.
         first: Whether no update of the stage came before: policy and reference are the same.
-        on_policy: Whether the weights at hand are the old policy of the loss.
+        at_old_policy: Whether the weights at hand are the old policy of the loss.
         present: Tasks that are part of the update.
         tolerance: What rounding explains of a log-probability.
         gaps: Mean absolute difference of policy and reference, by task, in nats a token.
@@ -52,7 +52,7 @@ class Numbers:
     values: Mapping[str, float]
     overrides: CoefficientOverrides
     first: bool
-    on_policy: bool
+    at_old_policy: bool
     present: tuple[str, ...]
     tolerance: Tolerance
     gaps: Mapping[str, float] = field(default_factory=dict)
@@ -150,7 +150,7 @@ def clip_shares(numbers: Numbers) -> Iterator[Violation]:
     wrong = None
     if not all(math.isfinite(v) for v in shown.values()):
         return  # the gradient is not finite either, and the update is skipped
-    if numbers.on_policy and max(abs(mean - 1), abs(most - 1), low, high) > SLACK:
+    if numbers.at_old_policy and max(abs(mean - 1), abs(most - 1), low, high) > SLACK:
         wrong = "the weights at hand are the old policy, so that every ratio is 1 and nothing is clipped"
     elif mean > most * (1 + SLACK):
         wrong = "a mean ratio is no larger than the largest"

@@ -156,7 +156,7 @@ class Watched:
             values={**self._measured, **update.values, metric.ENTROPY_COEF: coefficients.entropy},
             overrides=coefficients.overrides,
             first=trainer.updater.done == 0,
-            on_policy=plan.on_policy,
+            at_old_policy=plan.at_old_policy,
             present=tuple(plan.shares),
             tolerance=tolerance(trainer.policy),
             gaps=gaps,

@@ -70,11 +70,11 @@ def make(recipe: Grpo, kl: Mapping[str, float | None] | None = None) -> Objectiv
 
 
 def update(
-    policy: Policy, samples: Sequence[Sample], recipe: Grpo, tokens: int = 10_000, *, on_policy: bool = False
+    policy: Policy, samples: Sequence[Sample], recipe: Grpo, tokens: int = 10_000, *, at_old_policy: bool = False
 ) -> tuple[dict[str, float], list[torch.Tensor]]:
     """Metrics and gradient of one optimizer step."""
     objective, merger, metrics = make(recipe), make_merger(policy, recipe, 0), UpdateMetrics()
-    plan = objective.plan(samples, temperature=1.0, on_policy=on_policy, seed=0)
+    plan = objective.plan(samples, temperature=1.0, at_old_policy=at_old_policy, seed=0)
     for task, members in plan.samples.items():
         for micro in policy.pack([s.sequence for s in members], tokens):
             merger.add(objective.terms(policy, micro, task, plan, metrics))
@@ -111,7 +111,7 @@ def test_groups_without_contrast_are_not_computed_unless_kl_or_entropy_needs_the
     batch = samples(policy)
 
     def computed(recipe: Grpo, kl: Mapping[str, float | None] | None = None) -> int:
-        plan = make(recipe, kl).plan(batch, temperature=1.0, on_policy=True, seed=0)
+        plan = make(recipe, kl).plan(batch, temperature=1.0, at_old_policy=True, seed=0)
         return sum(len(members) for members in plan.samples.values())
 
     assert computed(grpo()) == 9
@@ -155,7 +155,7 @@ def test_later_epochs_ask_the_reference_nothing_and_have_the_same_gradient(
     metrics = UpdateMetrics()
     epochs = []
     for tokens, order in ((10_000, batch), (40, batch[::-1])):
-        plan = objective.plan(order, temperature=1.0, on_policy=False, seed=0)
+        plan = objective.plan(order, temperature=1.0, at_old_policy=False, seed=0)
         merger.start()
         for task, members in plan.samples.items():
             for micro in policy.pack([s.sequence for s in members], tokens):
@@ -212,7 +212,7 @@ def test_masked_truncated_completions_teach_as_if_they_were_not_there(policy: Po
 
 
 def test_on_policy_the_ratio_is_one_and_nothing_is_clipped(policy: Policy) -> None:
-    values, _ = update(policy, samples(policy), grpo(), on_policy=True)
+    values, _ = update(policy, samples(policy), grpo(), at_old_policy=True)
     assert values["ratio/mean"] == 1.0
     assert values["clip_ratio/region_mean"] == 0.0
     assert update(policy, samples(policy), grpo())[0]["clip_ratio/region_mean"] > 0
@@ -276,7 +276,7 @@ def test_a_reference_is_kept_where_a_kl_penalty_is_or_can_come_to_be(kl: dict[st
 def test_a_lagrangian_strengthens_the_kl_penalty_from_nothing(policy: Policy) -> None:
     objective = make(grpo(kl={"controller": {"kind": "lagrangian", "target": 0.0, "eta": 1.0}}))
     metrics = UpdateMetrics()
-    plan = objective.plan(samples(policy), temperature=1.0, on_policy=True, seed=0)
+    plan = objective.plan(samples(policy), temperature=1.0, at_old_policy=True, seed=0)
     for task, members in plan.samples.items():
         for micro in policy.pack([s.sequence for s in members], 10_000):
             objective.terms(policy, micro, task, plan, metrics)
@@ -320,7 +320,7 @@ def test_the_largest_ratio_is_that_of_any_token_that_teaches_whatever_the_micro_
     batch = samples(policy)
     objective = make(grpo(loss={"importance": "token_truncate", "importance_high": 1.2}))
     metrics = UpdateMetrics()
-    plan = objective.plan(batch, temperature=1.0, on_policy=False, seed=0)
+    plan = objective.plan(batch, temperature=1.0, at_old_policy=False, seed=0)
     ratios: list[float] = []
     for task, members in plan.samples.items():
         for micro in policy.pack([s.sequence for s in members], tokens):
@@ -344,7 +344,7 @@ def test_what_is_not_finite_moves_no_coefficient() -> None:
 
 def test_a_log_probability_that_is_not_finite_is_no_loss(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     objective = make(grpo())
-    plan: Plan = objective.plan(samples(policy), temperature=1.0, on_policy=True, seed=0)
+    plan: Plan = objective.plan(samples(policy), temperature=1.0, at_old_policy=True, seed=0)
     micro = policy.pack([s.sequence for s in plan.samples["one"]], 10_000)[0]
     real = policy.score(micro)
     monkeypatch.setattr(policy, "score", lambda *_: replace(real, logp=real.logp * float("nan")))
@@ -357,7 +357,7 @@ def test_a_log_probability_that_is_not_finite_is_no_loss(policy: Policy, monkeyp
 def test_the_loss_reported_is_the_loss_descended(policy: Policy) -> None:
     objective = make(grpo(kl={"coef": 0.1}))
     metrics = UpdateMetrics()
-    plan = objective.plan(samples(policy), temperature=1.0, on_policy=True, seed=0)
+    plan = objective.plan(samples(policy), temperature=1.0, at_old_policy=True, seed=0)
     total = 0.0
     for task, members in plan.samples.items():
         for micro in policy.pack([s.sequence for s in members], 30):

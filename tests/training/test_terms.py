@@ -43,7 +43,7 @@ def mask() -> torch.Tensor:
 
 
 def batch(config: Grpo, rows: list[Sample] | None = None) -> TermBatch:
-    plan = Plan({}, {}, 1.0, on_policy=False, generator=torch.Generator())
+    plan = Plan({}, {}, 1.0, at_old_policy=False, generator=torch.Generator())
     return make_term_batch(rows or samples(), mask(), *scores(), plan, config)
 
 

@@ -128,7 +128,7 @@ class GrpoTrainer:
         minibatches = deal_minibatches(batch, self.config, step, self.seed)
         updates: list[Update] = []
         for i, samples in enumerate(minibatches):
-            update = self._gradient(step, samples, i, rollouts, on_policy=current_is_old and i == 0)
+            update = self._gradient(step, samples, i, rollouts, at_old_policy=current_is_old and i == 0)
             if update.plan.samples and self.watch.before(update):
                 self.updater.step()
                 self.watch.after(update)
@@ -156,12 +156,14 @@ class GrpoTrainer:
         return StepResult(record, rollouts.groups, batch.advantages, [*events, *seen], stop)
 
     def _gradient(
-        self, step: int, samples: Sequence[Sample], index: int, rollouts: Collected, *, on_policy: bool
+        self, step: int, samples: Sequence[Sample], index: int, rollouts: Collected, *, at_old_policy: bool
     ) -> Update:
         """Leave the merged, clipped gradient of an update in ``p.grad``; none where it has nothing to compute."""
         seed = derive(self.seed, "update", step, index)
         temperature, behind = rollouts.temperature, rollouts.behind > 0
-        plan = self.objective.plan(samples, temperature=temperature, on_policy=on_policy, seed=seed, behind=behind)
+        plan = self.objective.plan(
+            samples, temperature=temperature, at_old_policy=at_old_policy, seed=seed, behind=behind
+        )
         values = {metric.LOSS: 0.0, metric.GRAD_NORM: 0.0, metric.LEARNING_RATE: self.updater.learning_rate}
         update = Update(step, plan, seed, index > 0, values)
         if not plan.samples:

@@ -59,7 +59,7 @@ class Objective:
         return other
 
     def plan(
-        self, samples: Sequence[Sample], *, temperature: float, on_policy: bool, seed: int, behind: bool = False
+        self, samples: Sequence[Sample], *, temperature: float, at_old_policy: bool, seed: int, behind: bool = False
     ) -> Plan:
         """Lay out an update; see :func:`levelhead.training.plan.plan_update`."""
         return plan_update(
@@ -68,7 +68,7 @@ class Objective:
             self.coefficients.task_weights.weights,
             self._needs_forward,
             temperature=temperature,
-            on_policy=on_policy,
+            at_old_policy=at_old_policy,
             seed=seed,
             behind=behind,
         )
@@ -94,7 +94,7 @@ class Objective:
         mask_nt = micro.mask().to(logp_nt.device)
         batch = make_term_batch(samples, mask_nt, logp_nt, entropy_nt, reference, plan, self.config)
         terms, statistics = build_terms(batch, self._term_config(task, plan))
-        if plan.on_policy and not plan.behind:
+        if plan.at_old_policy and not plan.behind:
             statistics.append(Statistic(ROUNDING, tolerance(policy, LOGITS).mean, "max"))
         if metrics is not None:
             metrics.add(torch.isfinite(stats.logp.detach()).all().to(stats.logp.dtype), statistics)

@@ -39,8 +39,8 @@ class Plan:
         samples: Those that need a forward pass, by task.
         shares: Share of each task that is present.
         temperature: Sampling temperature of the samples; positive.
-        on_policy: Whether the old log-probabilities are taken to be the new ones: so too for rollouts of older weights
-            where ``loss.importance`` corrects for the sampler's.
+        at_old_policy: Whether the old log-probabilities are taken to be the new ones: so too for rollouts of older
+            weights where ``loss.importance`` corrects for the sampler's.
         generator: Random numbers of losses that draw.
         behind: Whether older weights sampled the rollouts, so that the sampler's log-probabilities are not the new
             ones.
@@ -49,7 +49,7 @@ class Plan:
     samples: Mapping[str, list[Sample]]
     shares: Mapping[str, Share]
     temperature: float
-    on_policy: bool
+    at_old_policy: bool
     generator: torch.Generator
     behind: bool = False
 
@@ -61,7 +61,7 @@ def plan_update(
     needs_forward: Callable[[Sample], bool],
     *,
     temperature: float,
-    on_policy: bool,
+    at_old_policy: bool,
     seed: int,
     behind: bool = False,
 ) -> Plan:
@@ -73,7 +73,7 @@ def plan_update(
         weights: Weight of each task; they add up to 1.
         needs_forward: Whether a sample is to be computed.
         temperature: Sampling temperature; 0, greedy, is scored at 1.
-        on_policy: Whether the current policy is the old one.
+        at_old_policy: Whether the current policy is the old one.
         seed: Seed of losses that draw.
         behind: Whether older weights sampled the rollouts.
     """
@@ -94,7 +94,7 @@ def plan_update(
     present = sum(share.weight for share in shares.values())
     shares = {task: Share(s.weight / present, s.denominator, s.tokens) for task, s in shares.items()}
     generator = torch.Generator().manual_seed(seed)
-    return Plan(computed, shares, temperature or 1.0, on_policy, generator, behind)
+    return Plan(computed, shares, temperature or 1.0, at_old_policy, generator, behind)
 
 
 def own_part(plan: Plan, ranks: Ranks) -> Plan:

@@ -161,7 +161,7 @@ class SignAudits(Watcher):
         tokens = min(self.config.tokens_per_microbatch, EXACT_TOKENS)
         objective, metrics = self.objective.with_own_references(), UpdateMetrics()
         with full_products(), nudged(policy, OFF, seed):
-            few = objective.plan(_few(plan), temperature=plan.temperature, on_policy=True, seed=seed)
+            few = objective.plan(_few(plan), temperature=plan.temperature, at_old_policy=True, seed=seed)
             accumulate(policy, objective, few, tokens, merger, metrics, auditor.add)
             metrics.read()
             if metrics.broken:

@@ -109,7 +109,7 @@ def make_term_batch(
     importance, like = config.loss.importance is not None, logp_nt
     rows = [s for s, counts in zip(samples, trained, strict=True) if counts]
     _check_finite("an advantage", ((s.advantage, *(s.advantages or ())) for s in rows))
-    _check_finite("an old log-probability", (s.old_logprobs for s in rows if not plan.on_policy))
+    _check_finite("an old log-probability", (s.old_logprobs for s in rows if not plan.at_old_policy))
     _check_finite("a log-probability of the sampler", (s.behaviour for s in rows if importance))
     return TermBatch(
         task=samples[0].task,
@@ -118,7 +118,7 @@ def make_term_batch(
         entropy_nt=entropy_nt,
         reference_logp_nt=reference_logp_nt,
         sampled_logp_nt=_pad([s.logprobs for s in samples], like),
-        old_logp_nt=logp_nt.detach() if plan.on_policy else _pad([s.old_logprobs for s in samples], like),
+        old_logp_nt=logp_nt.detach() if plan.at_old_policy else _pad([s.old_logprobs for s in samples], like),
         advantages=_advantages(samples, like),
         trained_n=torch.tensor(trained, device=like.device),
         trained_places_m=_places(samples, trained, mask_nt),

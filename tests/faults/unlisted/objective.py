@@ -138,7 +138,7 @@ def _sums_divided_by_length() -> Iterator[None]:
 def _ratio_always_one() -> Iterator[None]:
     def make(real: Any) -> Any:
         def plan(self: Objective, samples: Any, **options: Any) -> Any:
-            return real(self, samples, **{**options, "on_policy": True})
+            return real(self, samples, **{**options, "at_old_policy": True})
 
         return plan
 
