@@ -21,7 +21,7 @@ from levelhead.objective.numerics import local
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.preflight.listening import Listener
-from levelhead.preflight.trial import Trial, clean, contrasted, grpo_trial, sft_trial, uneven
+from levelhead.preflight.trial import Trial, contrasted, grpo_trial, sft_trial, uneven
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import ChatOptions, Group, Message, Rollout, Score, Turn
 from levelhead.tasks.base import has_one_turn
@@ -200,7 +200,7 @@ class SharedPasses:
         assert trial is not None  # noqa: S101 - asked for where there is one
         policy = self.policy
         moved = [(p, p.grad.detach().clone()) for p in policy.parameters if p.grad is not None]
-        clean(policy)
+        policy.model.zero_grad()
         if policy.base.dtype != torch.float32 or policy.total is not None:
             return Descent(why="precision")
         norm = math.sqrt(sum(float(local(g).double().square().sum()) for _, g in moved))

@@ -201,9 +201,9 @@ class HeldOut(Check):
                 yield self.ok(self.apart, name, held=held)
 
     def _outcome(self, message: Message, name: str, items: Sequence[str], held: int) -> Outcome:
-        fields: dict[str, Any] = {"count": len(items), "held": held, "items": ", ".join(items[:3])}
-        certain = message in (self.shared, self.reformatted)
-        return self.outcome("fail" if certain else "warn", message, name, {"items": list(items[:8])}, fields)
+        report = self.fail if message in (self.shared, self.reformatted) else self.warn
+        evidence = {"items": list(items[:8])}
+        return report(message, name, evidence=evidence, count=len(items), held=held, items=", ".join(items[:3]))
 
     def _near(self, task: Task) -> tuple[Message, list[str]] | None:
         """Return held-out rows that are training rows in other words, and in which way, the surest way first."""

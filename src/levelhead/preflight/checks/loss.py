@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.errors import InputError
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
@@ -176,8 +176,7 @@ class CompletionOnly(Check):
         values = trial.result.record.values
         if not math.isfinite(values[metric.LOSS]):
             shown = {"loss": metric.LOSS, "entropy": metric.ENTROPY, "kl": metric.KL}
-            fields: dict[str, Any] = {name: str(values.get(key, 0.0)) for name, key in shown.items()}
-            yield self.fail(self.not_finite, **fields)
+            yield self.fail(self.not_finite, **{name: str(values.get(key, 0.0)) for name, key in shown.items()})
             return
         pairs = [
             Pair(turn.context_ids, turn.completion_ids, i, advantage)
@@ -195,8 +194,8 @@ class CompletionOnly(Check):
         missing, left_out = places.missing.total(), places.left_out.total()
         if places.outside:
             at = spelled(context.codec, list(places.outside)[:4])
-            fields: dict[str, Any] = {"outside": places.outside.total(), "missing": missing, "states": places.states}
-            yield self.fail(self.outside, at=at, **fields)
+            outside = places.outside.total()
+            yield self.fail(self.outside, at=at, outside=outside, missing=missing, states=places.states)
         elif missing and missing > spared * places.states + places.certain:
             at = spelled(context.codec, list(places.missing)[:4])
             yield self.fail(self.missing, at=at, missing=missing, states=places.states)
