@@ -168,7 +168,7 @@ class PreflightContext:
     @cached_property
     def passes(self) -> SharedPasses:
         """Forward and backward passes over the shared rollouts, each made when the first check asks for it."""
-        return SharedPasses(self.setup, self.sampled.groups, self.loop, self.collector(), self.controls, self.seed)
+        return SharedPasses(self)
 
     @property
     def rollouts(self) -> list[Rollout]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -237,9 +238,7 @@ def _nearly(texts: Sequence[str], answers: Sequence[str], held: Sequence[tuple[s
     near = []
     for name, text, answer in held:
         rare = shingles(text) - template
-        shared: dict[int, int] = {}
-        for i in (i for shingle in rare for i in places.get(shingle, ())):
-            shared[i] = shared.get(i, 0) + 1
+        shared = Counter(i for shingle in rare for i in places.get(shingle, ()))
         if len(rare) >= LEAST and any(
             answers[i] == answer and count >= ALIKE * len(rare | (rows[i] - template)) for i, count in shared.items()
         ):

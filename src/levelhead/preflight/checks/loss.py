@@ -93,11 +93,10 @@ def _states(pairs: Sequence[Pair], *, shared: bool) -> list[tuple[int, bool]]:
         for end in range(len(context), len(whole)):
             state = (prefix_group if shared else index, *whole[:end])
             states.setdefault(state, {}).setdefault(whole[end], []).append(advantage)
-    return [(state[-1], all(map(_cancel, following.values()))) for state, following in states.items()]
-
-
-def _cancel(advantages: Sequence[float]) -> bool:
-    return abs(sum(advantages)) <= 1e-6 * sum(map(abs, advantages))
+    return [
+        (state[-1], all(abs(sum(each)) <= 1e-6 * sum(map(abs, each)) for each in following.values()))
+        for state, following in states.items()
+    ]
 
 
 SPARED = 0.2
