@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -182,16 +183,7 @@ def _crash(series: Series, sigma: float, early: float, late: float) -> tuple[flo
 
 def index_at(series: Series, step: float) -> int | None:
     """Index of the reading at, or last before, ``step``; the first one where all come later."""
-    if not series.steps:
-        return None
-    low, high = 0, len(series.steps)
-    while low < high:
-        middle = (low + high) // 2
-        if series.steps[middle] <= step:
-            low = middle + 1
-        else:
-            high = middle
-    return max(0, low - 1)
+    return max(0, bisect.bisect_right(series.steps, step) - 1) if series.steps else None
 
 
 def ends(series: Series, share: float = 0.15) -> tuple[float, float]:
@@ -214,7 +206,7 @@ def crossing(series: Series, level: float, above: bool = True, persist: int = 3)
 
 def shift_at(series: Series, step: float, width: int = 8) -> tuple[float, float] | None:
     """Medians of up to ``width`` readings before, and after, ``step``; ``None`` without two on each side."""
-    split = next((i for i, s in enumerate(series.steps) if s > step), len(series))
+    split = bisect.bisect_right(series.steps, step)
     before, after = series.values[max(0, split - 1 - width) : split - 1], series.values[split : split + width]
     if len(before) < 2 or len(after) < 2:
         return None
