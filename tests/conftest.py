@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 # No test asks the hub: where no network is, each question would wait for several attempts.
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+# Each module is compiled once, and not again in every worker and every process that tests start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The same cases in every run of the suite; HYPOTHESIS_PROFILE=default looks for new ones.
 with suppress(ModuleNotFoundError):  # a bare machine with a GPU runs the tests marked gpu without it

@@ -141,6 +141,14 @@ def test_recipes_that_earlier_versions_wrote_out_are_read() -> None:
             assert {key: getattr(loss, key) for key in variant.model_fields} == dict(variant(**own))
 
 
+def test_no_source_is_searched_for_a_section_that_has_no_class_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[Any] = []
+    monkeypatch.setattr("inspect.getmodule", searches.append)
+    section = as_sections(LOSSES, "ppo_clip", LossSection)["ppo_clip"]
+    assert not searches
+    assert section.model_fields["clip_low"].description
+
+
 def test_an_entry_that_is_no_variant_is_refused() -> None:
     with pytest.raises(TypeError, match="inputs:Inputs is no Loss"):
         registry("levelhead.objective.losses", Loss, ["inputs:Inputs"])

@@ -17,7 +17,7 @@ it to ``CHECKS`` in ``checks/__init__.py``::
             fix=Fix("fill {column}, or drop these rows", "填好 {column}，或去掉这些行"),
         )
 
-        def run(self, context: PreflightContext) -> Iterator[Outcome]:
+        def run(self, context: Context) -> Iterator[Outcome]:
             for name, task in context.setup.tasks.items():
                 ...
                 if count:
@@ -37,7 +37,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from levelhead import message
 from levelhead.errors import InputError, RewardError
@@ -45,6 +45,9 @@ from levelhead.errors import InputError, RewardError
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language
     from levelhead.preflight.context import PreflightContext
+
+Context: TypeAlias = "PreflightContext"
+"""What a check looks at; by name alone, since the texts of a check are read without torch."""
 
 
 class Fix(NamedTuple):
@@ -234,7 +237,7 @@ class Check(abc.ABC):
         return self.name.split("/")[0]
 
     @abc.abstractmethod
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield the outcomes: one, or one per task or stage; none where the recipe has nothing to check.
 
         Args:
@@ -314,7 +317,7 @@ class Broken(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:  # noqa: ARG002
+    def run(self, context: Context) -> Iterator[Outcome]:  # noqa: ARG002
         """Yield nothing: outcomes come from :meth:`of`."""
         yield from ()
 

@@ -154,6 +154,8 @@ def as_sections(
             "__base__": base if apart else (variant, base),
             "__module__": variant.__module__,
             "__doc__": variant.__doc__,
+            # No class statement stands behind it; to look for one takes seconds where many modules are loaded.
+            "__cls_kwargs__": {"use_attribute_docstrings": False},
         }
         suffix = base.__name__.removesuffix("Section") if base is not Kinded else ""
         sections[name] = create_model(f"{variant.__name__}{suffix}", **own, **fields)

@@ -27,7 +27,7 @@ from levelhead.usercode import load_class
 class _Settings(Section):
     """The keyword arguments of a constructor, with their annotations as types."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
+    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=(), use_attribute_docstrings=False)
 
 
 def make_custom(section: CustomTask) -> Task:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 
 class SamplerAgrees(Check):
@@ -63,7 +60,7 @@ class SamplerAgrees(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where something was sampled."""
         from levelhead.policy.rounding import tolerance
         from levelhead.preflight.agreement import apart, by_padding, logit_size, other_temperature, recorded, shifted
@@ -147,7 +144,7 @@ class TrainerAgrees(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a group of two rollouts."""
         import torch
 
@@ -230,7 +227,7 @@ class Dropout(Check):
         fix=Fix("set every dropout to 0 for the grpo stage", "在 grpo 阶段把所有 dropout 设为 0"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a reinforcement stage."""
         from torch import nn
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.preflight.wording import asked
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.mutations import forms_of
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 ROWS = 512
 """Training rows that are looked at."""
@@ -77,7 +74,7 @@ class AnswerInPrompt(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers that are known."""
         for name, task in context.setup.tasks.items():
             if isinstance(task, SingleTurnTask) and not task.demonstrates:

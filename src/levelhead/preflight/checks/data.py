@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from levelhead.diagnosis.verdict import FEW
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.preflight.wording import asked, common, numberless, plain, reordered, shingles
 from levelhead.tasks.base import SingleTurnTask, Task
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 
 class ItemIds(Check):
@@ -30,7 +27,7 @@ class ItemIds(Check):
         fix=Fix("give each item an id of its own", "给每道题一个唯一的编号"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         for name, task in context.setup.tasks.items():
             ids = [prompt.id for prompt in task.prompts("train", 0)]
@@ -75,7 +72,7 @@ class OverlongPrompts(Check):
     dropped, cut = Message(*_dropped), Message(*_cut)
     many_dropped, many_cut = Message(*_dropped, fix=_fix), Message(*_cut, fix=_fix)
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         for name in context.setup.tasks:
             counts = context.setup.overlong.get(name)
@@ -114,7 +111,7 @@ class EnoughHeldOut(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         most = context.recipe.eval.final_items
         for name, task in context.setup.tasks.items():
@@ -190,7 +187,7 @@ class HeldOut(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         from levelhead.training.items import overlap
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from levelhead.errors import InputError, RewardError
-from levelhead.preflight.check import Check, Fix, Message, Outcome, Status
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.grader import Grader
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 ASKED = 3
 """Prompts of a task whose perfect, empty and wrong answers a judge grades."""
@@ -62,7 +59,7 @@ class Verdicts:
         return sum(grade is None for _, grade in self.grades)
 
 
-def verdicts_of(context: PreflightContext, task: SingleTurnTask, grader: Grader) -> list[Verdicts]:
+def verdicts_of(context: Context, task: SingleTurnTask, grader: Grader) -> list[Verdicts]:
     """Let the judges of a task grade answers of known worth, nine verdicts each; else three of any worth.
 
     Judges whose endpoint is of no use are not asked again by later checks, which go by the rules alone.
@@ -87,7 +84,7 @@ def verdicts_of(context: PreflightContext, task: SingleTurnTask, grader: Grader)
 
 
 def _asked(
-    context: PreflightContext,
+    context: Context,
     grader: Grader,
     whose: str,
     kinds: Sequence[str],
@@ -150,7 +147,7 @@ class JudgeCalibration(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield a failure per judge that did not pass."""
         for task, grader in context.judged:
             for title, reasons in grader.refusals.items():
@@ -173,7 +170,7 @@ class JudgeAnswers(Check):
         "{error}", "{error}", fix=Fix("set the variable, or name another one", "设置这个环境变量，或改用另一个")
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per judge that does not answer; a failure where no judge of the task can be asked."""
         for task, grader in context.judged:
             every = verdicts_of(context, task, grader)
@@ -209,7 +206,7 @@ class JudgeGrades(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per judge that answers; a failure where most replies hold no grade."""
         for task, grader in context.judged:
             for verdicts in (v for v in verdicts_of(context, task, grader) if not v.error):
@@ -252,7 +249,7 @@ class JudgeOrder(Check):
         fix=Fix("give the task perfect answers (tasks[].oracle)", "为任务指定标准答案（tasks[].oracle）"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per judge whose replies hold grades."""
         for task, grader in context.judged:
             for verdicts in verdicts_of(context, task, grader):

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead.errors import InputError
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
     from levelhead.preflight.listening import Listener
 
 CERTAIN = -1e-5
@@ -163,7 +162,7 @@ class CompletionOnly(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a reinforcement stage."""
         from levelhead import metrics as metric
 
@@ -189,7 +188,7 @@ class CompletionOnly(Check):
         places = places_of(pairs, trial.listener, shared=context.policy.packs_trees)
         yield from self.judged(context, places, SPARED if grpo.loss.make().selects_tokens else 0.0)
 
-    def judged(self, context: PreflightContext, places: Places, spared: float) -> Iterator[Outcome]:
+    def judged(self, context: Context, places: Places, spared: float) -> Iterator[Outcome]:
         """Yield the outcome for some places, of which a share may be left out on purpose."""
         from levelhead.preflight.rendering import spelled
 
@@ -228,7 +227,7 @@ class DemonstrationLoss(CompletionOnly):
         fix=Fix("give every task an oracle, or remove the sft section", "给每个任务标准答案，或去掉 sft 一节"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a supervised stage."""
         if context.recipe.sft is None:
             return

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.records import Group, Turn
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 GIB = 1 << 30
 MUCH_TOO_LARGE = 1.5
@@ -49,7 +46,7 @@ class MemoryEstimate(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where the recipe names a model."""
         from levelhead.preflight.plan import Prompts, target_of
         from levelhead.preflight.planner import Planner
@@ -99,7 +96,7 @@ class MicroBatchFits(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome on a GPU."""
         import gc
 
@@ -158,7 +155,7 @@ class Throughput(Check):
         "{minutes:.0f} 分钟",
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where a GRPO step was tried."""
         grpo, trial = context.grpo, context.passes.trial
         if grpo is None or trial is None or context.sampled.error is not None:
@@ -227,7 +224,7 @@ class VisibleUpdate(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per stage; a failure where the weights are stored so that next to nothing can move."""
         import torch
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome, Status
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.tasks.base import Answer, SingleTurnTask
 
 if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
     from levelhead.preflight.pairing import Pairing, Rows
     from levelhead.training.fit import Floats
 
@@ -71,7 +70,7 @@ class PairsText(Check):
     )
     out_of_step, shuffled = _misplaced("the words they share", "共同的词")
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers."""
         from levelhead.preflight.pairing import alike, judge, level_of, neighbours, word_fits
 
@@ -134,7 +133,7 @@ class PairsScores(Check):
     )
     out_of_step, shuffled = _misplaced("score", "得分")
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers."""
         from levelhead.preflight.pairing import alike, neighbours
 
@@ -154,7 +153,7 @@ class PairsScores(Check):
                 message, evidence = self.messages()[pairing.key], pairing.evidence if status == "fail" else {}
                 yield self.outcome(status, message, name, evidence, pairing.fields)
 
-    def _pairing(self, context: PreflightContext, rules: SingleTurnTask, rows: Rows) -> Pairing:
+    def _pairing(self, context: Context, rules: SingleTurnTask, rows: Rows) -> Pairing:
         """Score a few rows, and all of them where these leave a doubt that can be afforded."""
         from levelhead.preflight.pairing import Pairing, judge, level_of
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from levelhead.errors import RewardError
-from levelhead.preflight.check import Check, Fix, Message, Outcome, Status
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.preflight.known import by_construction
 from levelhead.tasks.base import SingleTurnTask
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 PROBED = 4
 """Prompts of a task whose answers are scored."""
@@ -36,7 +33,7 @@ class KnownRewardsFinite(Check):
     )
     known_fix = Message("{error}", "{error}", fix=Fix("{fix}", "{fix}"))
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task that scores single answers by rules."""
         for name, task in context.setup.tasks.items():
             if not isinstance(task, SingleTurnTask) or task.rules is None:
@@ -79,7 +76,7 @@ class RewardsFinite(Check):
     )
     known_fix = Message("{error}", "{error}", fix=Fix("{fix}", "{fix}"))
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Look at the error, if any, that scoring the rollouts met."""
         error = context.sampled.error
         if error is None:
@@ -116,7 +113,7 @@ class RewardsDropped(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task that drops answers."""
         for task, tally in context.sampled.cost.tallies.items():
             if not tally.drops:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.preflight.known import same, scores_of, tasks_known, total_of
 from levelhead.tasks.base import Answer, SingleTurnTask
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 SHORT_OF = 0.1
 """Share of the declared range by which a perfect answer may miss its top before it is a failure."""
@@ -56,7 +53,7 @@ class RewardsRange(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task that scores by rules."""
         for name, probes, scores in tasks_known(context):
             totals = [score.total for score in scores if score is not None]
@@ -109,7 +106,7 @@ class RewardsRoundTrip(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task that scores by rules."""
         from levelhead.preflight.rendering import parting
 
@@ -176,7 +173,7 @@ class RewardsAttached(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers."""
         if context.sampled.error is not None:
             return
@@ -184,7 +181,7 @@ class RewardsAttached(Check):
             if isinstance(task, SingleTurnTask):
                 yield self._of_task(context, name, task)
 
-    def _of_task(self, context: PreflightContext, name: str, task: SingleTurnTask) -> Outcome:
+    def _of_task(self, context: Context, name: str, task: SingleTurnTask) -> Outcome:
         groups = [group for group in context.sampled.groups if group.prompt.task == name]
         pairs = [(g.prompt, r) for g in groups for r in g.rollouts if r.score]
         if not pairs:

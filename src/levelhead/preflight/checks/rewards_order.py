@@ -6,15 +6,12 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from levelhead.preflight.check import LEVEL, Check, Fix, Message, Outcome
+from levelhead.preflight.check import LEVEL, Check, Context, Fix, Message, Outcome
 from levelhead.preflight.known import by_construction
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask, Task
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 Scores = dict[str, list[float | None]]
 
@@ -95,7 +92,7 @@ class RewardsOrder(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         for name, task in context.scorable.items():
             prompts = context.prompts[name][:PROBED]

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome, Status
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.preflight.known import KnownAnswers, known_answers, perfect_answers, play, same, scores_of, total_of
 from levelhead.records import Score
 
 if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
     from levelhead.tasks.second_process import SecondProcess
 
 LATER_S = 400 * 86400.0 + 12345.0
@@ -184,7 +183,7 @@ class RewardsSteady(Check):
         fix=Fix("let an episode depend on its prompt's seed and its actions alone", "让回合只取决于题目的种子和动作"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task whose scores cost no calls elsewhere."""
         from levelhead.tasks.second_process import second_process_of
         from levelhead.training.prepare import name_of
@@ -202,7 +201,7 @@ class RewardsSteady(Check):
                 yield self._of_episodes(context, name)
 
     def _of_answers(
-        self, context: PreflightContext, name: str, probes: KnownAnswers, elsewhere: SecondProcess | None
+        self, context: Context, name: str, probes: KnownAnswers, elsewhere: SecondProcess | None
     ) -> Outcome:
         answers = probes.answers
         base = scores_of(context, probes, answers)
@@ -232,7 +231,7 @@ class RewardsSteady(Check):
             return self.warn(self.batch, name, evidence=evidence, **changed)
         return self.ok(self.right, name, evidence=evidence, count=len(answers))
 
-    def _of_episodes(self, context: PreflightContext, name: str) -> Outcome:
+    def _of_episodes(self, context: Context, name: str) -> Outcome:
         """Play perfect episodes twice, the second time with answers that have been tokens in between."""
         task, prompts = context.setup.tasks[name], context.prompts[name][:PLAYED]
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from levelhead.objective.terms import Term
-    from levelhead.preflight.context import PreflightContext
     from levelhead.preflight.trial import TermSlopes
 
 WEIGHT_ERROR = 0.02
@@ -104,7 +103,7 @@ class SignAudit(Check):
         fix=Fix("look for a detached tensor, or a mask that is empty", "检查是否有张量被 detach，或掩码为空"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per error, or one pass."""
         trial = context.passes.trial
         if context.passes.broken:
@@ -231,7 +230,7 @@ class Descent(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a group of two rollouts."""
         if context.passes.trial is None:
             return

@@ -9,13 +9,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.preflight.known import known_answers, scores_of, total_of
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.text.thoughts import holds_thought, opened_by
 
 if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
     from levelhead.text.template import ChatTemplate
 
 LOOKED_AT = 64
@@ -73,7 +72,7 @@ class LostText(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         from levelhead.text.traits import left_out, probe
 
@@ -155,7 +154,7 @@ class SpelledTags(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         from levelhead.tasks.function.loading import texts_of_rewards
         from levelhead.text.rendered import plain, strings
@@ -245,7 +244,7 @@ class OpenedThought(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task that scores by rules and whose prompts open a thought."""
         for name in context.scorable:
             probes = known_answers(context, name)
