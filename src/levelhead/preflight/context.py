@@ -18,7 +18,6 @@ from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.preflight.passes import SharedPasses
 from levelhead.recipe.sampling import Sampling
-from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Turn
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Completion, Generator, Request
@@ -101,6 +100,7 @@ class PreflightContext:
     def __init__(self, setup: Setup, processes: int = 1) -> None:
         self.setup, self.processes = setup, processes
         self.recipe = setup.recipe
+        self.grpo = self.recipe.grpo
         self.policy: Policy = setup.policy
         self.seed = derive(self.recipe.seed, "preflight")
         self.loop = EventLoop()
@@ -109,17 +109,12 @@ class PreflightContext:
         """Tasks whose rewards fail on answers of known worth: other checks leave their scores alone."""
         self.verdicts: dict[str, list[Any]] = {}
         """What judges made of answers of known worth, by task (:mod:`levelhead.preflight.checks.judges`)."""
-        self.collector().at_step(0, self.recipe.grpo.steps if self.recipe.grpo is not None else 0)
+        self.collector().at_step(0, 0 if self.grpo is None else self.grpo.steps)
 
     @property
     def codec(self) -> Codec:
         """The codec of the run's policy."""
         return self.policy.codec
-
-    @property
-    def grpo(self) -> Grpo | None:
-        """The recipe's GRPO section, if it has one."""
-        return self.recipe.grpo
 
     @cached_property
     def controls(self) -> Sampling:

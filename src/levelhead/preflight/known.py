@@ -6,14 +6,11 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from levelhead.preflight.check import Context
 from levelhead.records import Prompt, Score
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, EpisodeLostError, SingleTurnTask, Task
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 PROMPTS = 16
 """Training prompts of a task whose answers are scored."""
@@ -40,7 +37,7 @@ class KnownAnswers:
     kinds: list[str]
 
 
-def known_answers(context: PreflightContext, name: str) -> KnownAnswers | None:
+def known_answers(context: Context, name: str) -> KnownAnswers | None:
     """Return answers to training prompts of a task; ``None`` where they are episodes, or cost calls elsewhere."""
     task = context.setup.tasks[name]
     if not isinstance(task, SingleTurnTask) or (rules := task.rules) is None:
@@ -61,14 +58,14 @@ def known_answers(context: PreflightContext, name: str) -> KnownAnswers | None:
     return KnownAnswers(rules, answers, kinds) if answers else None
 
 
-def tasks_known(context: PreflightContext) -> Iterator[tuple[str, KnownAnswers, list[Score | None]]]:
+def tasks_known(context: Context) -> Iterator[tuple[str, KnownAnswers, list[Score | None]]]:
     """Yield the tasks that score answers by rules, with answers of known worth and their scores."""
     for name in context.scorable:
         if (probes := known_answers(context, name)) is not None:
             yield name, probes, scores_of(context, probes, probes.answers)
 
 
-def scores_of(context: PreflightContext, probes: KnownAnswers, answers: Sequence[Answer]) -> list[Score | None]:
+def scores_of(context: Context, probes: KnownAnswers, answers: Sequence[Answer]) -> list[Score | None]:
     """Return the scores of some answers, in one call."""
     return list(context.loop.run(probes.task.score_batch(answers)))
 
@@ -88,7 +85,7 @@ def total_of(score: Score | None) -> float:
     return math.nan if score is None else score.total
 
 
-def answer_lengths(context: PreflightContext) -> list[int]:
+def answer_lengths(context: Context) -> list[int]:
     """Tokens of the supervised targets, or of the oracles' answers where there is no supervised stage."""
     prompts = [prompt for rows in context.prompts.values() for prompt in rows]
     if context.recipe.sft is not None:
@@ -101,7 +98,7 @@ def answer_lengths(context: PreflightContext) -> list[int]:
     ]
 
 
-def by_construction(context: PreflightContext, task: Task, prompts: Sequence[Prompt]) -> dict[str, list[float | None]]:
+def by_construction(context: Context, task: Task, prompts: Sequence[Prompt]) -> dict[str, list[float | None]]:
     """Return the rewards of answers of known worth, by kind, in the order of the prompts; episodes are played."""
     if not isinstance(task, SingleTurnTask):
         return context.loop.run(_episodes(task, prompts))
@@ -118,7 +115,7 @@ def by_construction(context: PreflightContext, task: Task, prompts: Sequence[Pro
 
 
 def _scored(
-    context: PreflightContext, task: SingleTurnTask, prompts: Sequence[Prompt], texts: Sequence[str | None]
+    context: Context, task: SingleTurnTask, prompts: Sequence[Prompt], texts: Sequence[str | None]
 ) -> list[float | None]:
     answers = [
         Answer(prompt, text or "", context.codec.demonstration(prompt.messages, text or "", prompt.chat).completion_ids)

@@ -94,7 +94,9 @@ def _candidates(planner: Planner, recipe: Recipe, plan: Plan) -> Iterator[dict[s
     if plan.peak == PREFLIGHT:
         yield {"check": False}
     if updates and not bound:
-        yield from _smaller_micro_batch(planner, recipe, plan)
+        stage = "sft" if plan.peak == "sft" else "grpo"
+        tokens = getattr(recipe, stage).tokens_per_microbatch
+        yield from _largest(planner, recipe, f"{stage}.tokens_per_microbatch", tokens, LEAST_TOKENS)
         if not recipe.model.gradient_checkpointing:
             yield {"model.gradient_checkpointing": True}
     if plan.peak == "sampling" or (recipe.grpo is not None and recipe.grpo.ahead):
@@ -109,13 +111,6 @@ def _candidates(planner: Planner, recipe: Recipe, plan: Plan) -> Iterator[dict[s
         yield {"model.dtype": "bfloat16"}
     if recipe.grpo is not None and plan.peak == "sampling":
         yield from _smaller_group(recipe.grpo)
-
-
-def _smaller_micro_batch(planner: Planner, recipe: Recipe, plan: Plan) -> Iterator[dict[str, Any]]:
-    """Fewer tokens at once, in the stage that takes most."""
-    stage = "sft" if plan.peak == "sft" else "grpo"
-    section = getattr(recipe, stage)
-    yield from _largest(planner, recipe, f"{stage}.tokens_per_microbatch", section.tokens_per_microbatch, LEAST_TOKENS)
 
 
 def _fewer_rows(planner: Planner, recipe: Recipe) -> Iterator[dict[str, Any]]:

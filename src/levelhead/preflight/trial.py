@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from levelhead import metrics as metric
 from levelhead.objective.terms import Term
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy, TokenStats
@@ -149,14 +148,12 @@ class Trial:
         listener: Where its loss came from.
         objective: What its terms were.
         groups: What it trained on.
-        seconds: Packing, forward, backward.
     """
 
     result: StepResult
     listener: Listener
     objective: RecordingObjective
     groups: Sequence[Group]
-    seconds: float
 
 
 def bare(grpo: Grpo) -> Grpo:
@@ -207,7 +204,7 @@ def grpo_trial(setup: Setup, collector: Collector, groups: Sequence[Group], seed
         setup.policy.drop_reference()
         if setup.policy.lora and REFERENCE_ADAPTER in setup.policy.model.peft_config:
             setup.policy.model.delete_adapter(REFERENCE_ADAPTER)
-    return Trial(result, listener, recording, groups, result.record.timings.get(metric.TIME_TRAIN, 0.0))
+    return Trial(result, listener, recording, groups)
 
 
 def sft_trial(setup: Setup, loop: EventLoop, seed: int) -> tuple[list[TokenSequence], Listener]:

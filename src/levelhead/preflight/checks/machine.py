@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from levelhead import metrics as metric
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 GIB = 1 << 30
@@ -167,7 +168,8 @@ class Throughput(Check):
         share = grpo.batch_size / rollouts
         longer = grpo.sampling.max_new_tokens / max(sampled, 1.0)
         sample = cost.sample_s * max(1.0, share / 4) * longer
-        score, train = (cost.score_s + cost.env_s) * share, trial.seconds * whole / max(tried, 1.0) * grpo.epochs
+        score, took = (cost.score_s + cost.env_s) * share, trial.result.record.timings.get(metric.TIME_TRAIN, 0.0)
+        train = took * whole / max(tried, 1.0) * grpo.epochs
         seconds = sample + score + train
         minutes = seconds * grpo.steps / 60
         parts = {"sample": sample, "score": score, "train": train}

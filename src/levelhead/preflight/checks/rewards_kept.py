@@ -192,11 +192,9 @@ class RewardsAttached(Check):
         if foreign:
             return self.fail(self.foreign, name, off=len(foreign), count=count, text=foreign[0][:60])
         forward, backward = again(range(count)), again(range(count - 1, -1, -1))
-        moved = [i for i in range(count) if forward[i] != backward[i]]
-        off = [i for i in range(count) if pairs[i][1].reward != forward[i]]
-        if moved:
-            return self.warn(self.by_order, name, off=len(moved), count=count)
-        if off:
+        if moved := sum(forward[i] != backward[i] for i in range(count)):
+            return self.warn(self.by_order, name, off=moved, count=count)
+        if off := [i for i in range(count) if pairs[i][1].reward != forward[i]]:
             carried, alone = pairs[off[0]][1].reward, forward[off[0]]
             return self.fail(self.out_of_step, name, off=len(off), count=count, carried=carried, alone=alone)
         return self.ok(self.right, name, count=count)
