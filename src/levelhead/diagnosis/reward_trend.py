@@ -12,7 +12,7 @@ from typing import Literal
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.history import REWARD_PART, History, Series, part_kind
+from levelhead.diagnosis.history import REWARD_PART, History, Series
 from levelhead.diagnosis.trend import _SHORT, Height, Trend, height_of, trend
 from levelhead.metrics import held_out
 
@@ -93,13 +93,8 @@ class RewardTrend:
             return ALL_DRAWN
         if len(rewards):
             return metric.REWARD
-        best = self._parts("outcome") or self._parts() or self._held_out()
+        best = self._history.parts("outcome") or self._history.parts() or self._held_out()
         return max(best, key=len).name if best else metric.REWARD
-
-    def _parts(self, kind: str | None = None) -> list[Series]:
-        """Named rewards, all or those of one kind."""
-        parts = [s for s in self._history.matching(metric.PART_MEAN.prefix) if REWARD_PART.match(s.name) and len(s)]
-        return [s for s in parts if kind is None or part_kind(_part_name(s.name)) == kind]
 
     def _held_out(self) -> list[Series]:
         curves = [
@@ -123,8 +118,8 @@ class RewardTrend:
             return {}
         return {
             s.name: trend(s)
-            for s in self._parts("outcome")
-            if len(s) >= self._SCORE_ROWS and _TASK_SCORE.match(_part_name(s.name))
+            for s in self._history.parts("outcome")
+            if len(s) >= self._SCORE_ROWS and _TASK_SCORE.match(REWARD_PART.sub(r"\g<name>", s.name))
         }
 
     @property
@@ -164,7 +159,8 @@ class RewardTrend:
     @property
     def only_form(self) -> bool:
         """Whether nothing but the reward for the form ever moved, of several that were given."""
-        form, rest = self._parts("form"), [s for kind in ("outcome", "other") for s in self._parts(kind)]
+        parts = self._history.parts
+        form, rest = parts("form"), [*parts("outcome"), *parts("other")]
         still = [len(s) >= self._STILL_ROWS and max(s.values) - min(s.values) <= 1e-9 for s in rest]
         return bool(form and rest) and all(still)
 
@@ -239,7 +235,7 @@ class RewardTrend:
         """0 to 1: how close the end stands to the known maximum, where it was climbed to and some answers are right."""
         top = None if self.leapt else self.top
         near = stats.ramp(self.reward.late / top, *self._NEAR_TOP) if top and top > 0 and self.reward.n else 0.0
-        right = [stats.mean(s.values[-stats.edge(len(s)) :]) for s in self._parts("outcome")]
+        right = [stats.mean(s.values[-stats.edge(len(s)) :]) for s in self._history.parts("outcome")]
         return near * stats.ramp(max(right), *self._RIGHT) if right else near
 
     @property
@@ -260,7 +256,7 @@ class RewardTrend:
         """Where the reward stands as a share of its known maximum, or the best part that judges the outcome does."""
         if self.leapt or self.only_form or not self.reward.n:
             return Height(0.0, 0.0)
-        right = [s.values for s in self._parts("outcome") if min(s.values) >= 0 and max(s.values) <= self._ONE]
+        right = [s.values for s in self._history.parts("outcome") if min(s.values) >= 0 and max(s.values) <= self._ONE]
         values, top = self._history.series(self.source).values, self.top
         if right:
             return max((height_of(part, 1.0) for part in right), key=lambda height: height.late)
@@ -274,8 +270,3 @@ class RewardTrend:
         if self.lost > max(self._SHAPE, self.learned):
             return "falling"
         return "rising" if self.learned >= self._SHAPE else "flat"
-
-
-def _part_name(signal: str) -> str:
-    match = REWARD_PART.match(signal)
-    return match.group("name") if match else signal

@@ -220,12 +220,23 @@ def constant(values: Sequence[float], tolerance: float = 1e-9) -> bool:
 
 def tail_start(series: Series, holds: Callable[[float], bool]) -> int:
     """Index from which ``holds`` is true to the end, one exception in fifty readings allowed."""
-    start, misses = len(series), 0
-    for i in range(len(series) - 1, -1, -1):
-        if holds(series.values[i]):
+    return min(start_of_end([holds(value) for value in series.values], _ONE_IN), len(series) - 1)
+
+
+def start_of_end(flags: Sequence[bool], one_in: int, least: int = 0) -> int:
+    """First index from which flags are true to the end; how many there are where the last ones are not.
+
+    Args:
+        flags: In order.
+        one_in: One exception in so many of them is allowed.
+        least: Exceptions that always are.
+    """
+    start, misses = len(flags), 0
+    for i in range(len(flags) - 1, -1, -1):
+        if flags[i]:
             start = i
         else:
             misses += 1
-            if misses > (len(series) - i) // _ONE_IN:
+            if misses > max(least, (len(flags) - i) // one_in):
                 break
-    return min(start, len(series) - 1)
+    return start

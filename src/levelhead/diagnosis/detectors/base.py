@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.history import REWARD_PART, History, Series, part_kind
+from levelhead.diagnosis.history import History, Series
 from levelhead.diagnosis.reward_trend import RewardTrend
 from levelhead.diagnosis.trend import ends, index_at, shift_at, trend
 from levelhead.documents import load_own
@@ -279,15 +279,6 @@ class View:
             return Series(metric.ZERO_STD)
         pairs = zip(gradient.values, loss.values, strict=True)
         return Series(metric.GRAD_NORM, gradient.steps, [float(g == 0 and value == 0) for g, value in pairs])
-
-    def parts(self, kind: str | None = None) -> list[Series]:
-        """Named rewards, all or those that judge ``outcome`` or ``form``."""
-        columns = []
-        for column in self.history.matching(metric.PART_MEAN.prefix):
-            match = REWARD_PART.match(column.name)
-            if match and len(column) and (kind is None or part_kind(match.group("name")) == kind):
-                columns.append(column)
-        return columns
 
 
 THRESHOLDS = Path(__file__).parents[1] / "thresholds.yaml"

@@ -46,15 +46,15 @@ class Outcomes:
     def examine(self, view: View) -> Iterator[Candidate]:
         """Compare each outcome with the reward that is trained on, and evaluations with one another."""
         scores = [view.history.series(name) for name in view.reward_trend.held_out]
-        outcomes = [*view.parts("outcome"), *scores]
+        outcomes = [*view.history.parts("outcome"), *scores]
         total = view.series(metric.REWARD)
-        rises = [trend(s).rise for s in (total, *view.parts("form")) if len(s) >= _ROWS]
+        rises = [trend(s).rise for s in (total, *view.history.parts("form")) if len(s) >= _ROWS]
         gain = stats.ramp(max(rises, default=0.0), *_GAIN)
         # A total may rise by what nobody named; a reward for the form is known not to be what counts.
         flat = _FLAT_WEIGHT if max(rises[1:], default=0.0) > _GAIN[0] else _FLAT_WEIGHT_TOTAL
         against = [
             self._under_a_rise(series, gain, flat, max(total.values))
-            for series in (*outcomes, *view.parts("other"))
+            for series in (*outcomes, *view.history.parts("other"))
             if gain and len(total) and len(series) >= _ROWS and series.name != view.reward_trend.source
         ]
         if against:
@@ -62,7 +62,7 @@ class Outcomes:
             worst = max(against, key=lambda case: case.log_odds)
             yield worst.show(total, *total.steps[:1], *total.steps[-1:])
         # Without a reward to train on, what judges outcomes is all that there is to go by.
-        for series in scores if len(total) else [*scores, *view.parts("outcome")]:
+        for series in scores if len(total) else [*scores, *view.history.parts("outcome")]:
             yield from self._alone(view, series)
         yield from self._frozen(view)
 
@@ -119,7 +119,7 @@ class Outcomes:
     def _frozen(self, view: View) -> Iterator[Candidate]:
         """Evaluations that give the very same rates again and again: the answers no longer change."""
         case = Candidate("constant-answer")
-        curves = [*view.history.matching(held_out.NUMBER.prefix), *view.parts("outcome")]
+        curves = [*view.history.matching(held_out.NUMBER.prefix), *view.history.parts("outcome")]
         frozen = 0
         for series in curves:
             same = stats.tail_run([value == series.values[-1] for value in series.values])
