@@ -243,7 +243,7 @@ def both(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[tuple[float, float]]:
     return [(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)]
 
 
-def _of_kind(cases: Sequence[Case] | Sequence[Meeting], grades: Sequence[Outcome], kind: str) -> list[float]:
+def _of_kind(cases: Sequence[Case | Meeting], grades: Sequence[Outcome], kind: str) -> list[float]:
     return [g for case, g in zip(cases, grades, strict=True) if case.kind == kind and isinstance(g, float)]
 
 
