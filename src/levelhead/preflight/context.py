@@ -170,7 +170,7 @@ class PreflightContext:
     @cached_property
     def passes(self) -> SharedPasses:
         """Forward and backward passes over the shared rollouts, each made when the first check asks for it."""
-        return SharedPasses(self.setup, self.sampled.groups, self.loop, self.collector(), self.controls, self.seed)
+        return SharedPasses(self)
 
     @property
     def rollouts(self) -> list[Rollout]:
@@ -224,19 +224,27 @@ class PreflightContext:
 
 
 @contextlib.contextmanager
-def untouched(policy: Policy) -> Iterator[None]:
-    """Leave random generators, gradients and the policy's modes as they were."""
+def same_random_numbers() -> Iterator[None]:
+    """Leave the global random generators of the CPU as they were."""
     states = (random.getstate(), np.random.get_state(), torch.get_rng_state())  # noqa: NPY002 - the global one is kept
-    cuda = torch.cuda.get_rng_state_all() if policy.device.type == "cuda" else []
-    training = policy.model.training
     try:
         yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002 - the global one is restored
         torch.set_rng_state(states[2])
+
+
+@contextlib.contextmanager
+def untouched(policy: Policy) -> Iterator[None]:
+    """Leave random generators, gradients and the policy's modes as they were."""
+    cuda = torch.cuda.get_rng_state_all() if policy.device.type == "cuda" else []
+    training = policy.model.training
+    try:
+        with same_random_numbers():
+            yield
+    finally:
         if cuda:
             torch.cuda.set_rng_state_all(cuda)
         policy.model.train(training)
-        for parameter in policy.model.parameters():
-            parameter.grad = None
+        policy.model.zero_grad()

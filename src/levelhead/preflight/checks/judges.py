@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from levelhead.errors import InputError, RewardError
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
@@ -179,8 +179,9 @@ class JudgeAnswers(Check):
             for verdicts in every:
                 status: Status = "fail" if verdicts.fatal or all(v.error for v in every) else "warn"
                 if verdicts.error and verdicts.fix:
-                    fields: dict[str, Any] = {"error": verdicts.error, "fix": verdicts.fix}
-                    yield self.outcome(status, self.unusable, verdicts.whose, {"cause": verdicts.cause}, fields)
+                    evidence = {"cause": verdicts.cause}
+                    fields = {"error": verdicts.error, "fix": verdicts.fix}
+                    yield self.outcome(status, self.unusable, verdicts.whose, evidence=evidence, **fields)
                 elif verdicts.error:
                     yield self.fail(self.misnamed, verdicts.whose, error=verdicts.error)
 
@@ -218,8 +219,9 @@ class JudgeGrades(Check):
                     yield self.ok(self.right, verdicts.whose, evidence=evidence, count=count)
                     continue
                 hopeless = failed * 2 > count or not {"perfect", "unknown"} & verdicts.means.keys()
-                fields: dict[str, Any] = {"failed": failed, "count": count, "last": verdicts.last}
-                yield self.outcome("fail" if hopeless else "warn", self.missing, verdicts.whose, evidence, fields)
+                report = self.fail if hopeless else self.warn
+                fields = {"failed": failed, "count": count, "last": verdicts.last}
+                yield report(self.missing, verdicts.whose, evidence=evidence, **fields)
 
 
 class JudgeOrder(Check):
