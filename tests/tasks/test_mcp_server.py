@@ -93,9 +93,9 @@ def test_a_server_that_does_not_answer_is_stopped_and_the_next_call_has_another(
     before = call(made, "pid").text
     begun = time.monotonic()
     assert call(made, name) == Result("error: took longer than 1 s", failed=True)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     assert call(made, "pid").text not in ("", before)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while Path(f"/proc/{before}").exists():  # the one that hung is not left behind
         assert time.monotonic() < deadline
         time.sleep(0.1)

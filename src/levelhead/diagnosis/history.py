@@ -13,96 +13,46 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from levelhead import metrics as metric
-from levelhead.metrics.catalogue import find
 from levelhead.records import StepRecord
 
 Merge = Literal["mean", "max", "min", "last"]
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """One metric by its canonical name.
-
-    Attributes:
-        name: Canonical name.
-        meaning: What the number is, unit included.
-        merge: How neighbouring readings are merged when a history outgrows its capacity: peaks of spiky signals
-            are kept (``max``), levels are averaged (``mean``), counters keep the ``last`` reading.
-    """
-
-    name: str
-    meaning: str
-    merge: Merge = "mean"
-
-
-def _meaning(name: str, note: str) -> str:
-    """What a metric of our own means, and how other sources differ."""
-    declared = find(name)
-    meaning = declared.meaning if declared is not None else ""
-    return f"{meaning} ({note})" if note else meaning
-
-
-_OWN: tuple[tuple[str, Merge, str], ...] = (
-    (metric.LOSS, "mean", ""),
-    (metric.REWARD, "mean", ""),
-    (metric.REWARD_STD, "mean", "of the whole batch where the source says so"),
-    (metric.ZERO_STD, "mean", ""),
-    (metric.ALL_FAILED, "mean", ""),
-    (metric.ALL_SOLVED, "mean", ""),
-    (metric.ENTROPY, "mean", ""),
-    (metric.ENTROPY_COEF, "last", ""),
-    (metric.KL, "mean", ""),
-    (metric.GRAD_NORM, "max", "TRL logs the last step of the window"),
-    (metric.LEARNING_RATE, "last", ""),
-    (metric.CLIP_REGION, "mean", ""),
-    (metric.MEAN_LENGTH, "mean", ""),
-    (metric.MIN_LENGTH, "min", ""),
-    (metric.MAX_LENGTH, "max", ""),
-    (metric.MEAN_TERMINATED_LENGTH, "mean", ""),
-    (metric.CLIPPED_RATIO, "mean", ""),
-    (metric.VALIDITY, "mean", ""),
-    (metric.STEP_TIME, "mean", ""),
-    (metric.NUM_TOKENS, "last", "other trainers count the tokens seen so far"),
-    (metric.LOGP_DIFFERENCE_MEAN, "mean", ""),
-    (metric.LOGP_DIFFERENCE_MAX, "max", ""),
-    (metric.BEYOND_ROUNDING, "max", ""),
-    (metric.IMPORTANCE_MEAN, "mean", ""),
-    (metric.IMPORTANCE_MIN, "min", ""),
-    (metric.IMPORTANCE_MAX, "max", ""),
-    (metric.OFF_POLICY, "mean", ""),
-    (metric.TEMPERATURE, "mean", ""),
-)
-"""What Levelhead's own runs write too: name, merge, and how other sources differ."""
-
-_OTHERS = (
-    Signal("policy_loss", "policy part of the loss"),
-    Signal("reward/max", "largest reward of the batch", "max"),
-    Signal("reward/min", "smallest reward of the batch", "min"),
-    Signal("advantages/mean", "mean advantage"),
-    Signal("advantages/max", "largest advantage of the batch", "max"),
-    Signal("advantages/min", "smallest advantage of the batch", "min"),
-    Signal("kl_coef", "coefficient of the KL penalty", "last"),
-    Signal("ppo_kl", "KL of the policy to the one that drew the rollouts, as the trainer computes it"),
-    Signal("epoch", "passes over the data", "last"),
-    Signal("mismatch/kl", "KL between trainer and sampler per token, nats"),
-    Signal("mismatch/prob_diff_mean", "mean |probability in the trainer - probability in the sampler|"),
-    Signal("mismatch/prob_diff_max", "largest such difference", "max"),
-    Signal("mismatch/correlation", "Pearson correlation of trainer and sampler probabilities", "min"),
-    Signal("mismatch/mult_prob_error", "mean exp|log-prob difference| of trainer and sampler; 1 is agreement", "max"),
-    Signal("updates", "optimizer updates so far", "last"),
-    Signal("group_size", "rollouts of one prompt", "last"),
-    Signal("reward/errors", "share of rollouts whose reward function failed", "max"),
-    Signal("gradients/cosine", "cosine between the gradients of two tasks", "min"),
-    Signal("value_loss", "loss of the value function, where there is one"),
-    Signal("eval/score", "held-out score"),
-)
-"""What only other trainers log."""
-
-SIGNALS: dict[str, Signal] = {
-    **{name: Signal(name, _meaning(name, note), merge) for name, merge, note in _OWN},
-    **{signal.name: signal for signal in _OTHERS},
+SIGNALS: dict[str, Merge] = {
+    metric.ENTROPY_COEF: "last",
+    metric.GRAD_NORM: "max",  # TRL logs the last step of the window
+    metric.LEARNING_RATE: "last",
+    metric.MIN_LENGTH: "min",
+    metric.MAX_LENGTH: "max",
+    metric.NUM_TOKENS: "last",  # other trainers count the tokens seen so far
+    metric.LOGP_DIFFERENCE_MAX: "max",
+    metric.BEYOND_ROUNDING: "max",
+    metric.IMPORTANCE_MIN: "min",
+    metric.IMPORTANCE_MAX: "max",
+    # What only other trainers log.
+    "policy_loss": "mean",  # policy part of the loss
+    "reward/max": "max",  # largest reward of the batch
+    "reward/min": "min",  # smallest reward of the batch
+    "advantages/mean": "mean",  # mean advantage
+    "advantages/max": "max",  # largest advantage of the batch
+    "advantages/min": "min",  # smallest advantage of the batch
+    "kl_coef": "last",  # coefficient of the KL penalty
+    "ppo_kl": "mean",  # KL of the policy to the one that drew the rollouts, as the trainer computes it
+    "epoch": "last",  # passes over the data
+    "mismatch/kl": "mean",  # KL between trainer and sampler per token, nats
+    "mismatch/prob_diff_mean": "mean",  # mean |probability in the trainer - probability in the sampler|
+    "mismatch/prob_diff_max": "max",  # largest such difference
+    "mismatch/correlation": "min",  # Pearson correlation of trainer and sampler probabilities
+    "mismatch/mult_prob_error": "max",  # mean exp|log-prob difference| of trainer and sampler; 1 is agreement
+    "updates": "last",  # optimizer updates so far
+    "group_size": "last",  # rollouts of one prompt
+    "reward/errors": "max",  # share of rollouts whose reward function failed
+    "gradients/cosine": "min",  # cosine between the gradients of two tasks
+    "value_loss": "mean",  # loss of the value function, where there is one
+    "eval/score": "mean",  # held-out score
 }
-"""Canonical signals by name."""
+"""How neighbouring readings of a signal are merged when a history outgrows its capacity: peaks of spiky ones are kept
+(``max``), counters keep the ``last`` one, levels are averaged (``mean``), as are all signals that do not stand here."""
 
 REWARD_PART = re.compile(f"^{metric.PART_MEAN.prefix}(?P<name>.+){metric.PART_MEAN.suffix}$")
 """Canonical name of one named reward."""
@@ -120,11 +70,6 @@ _OUTCOME = re.compile(
     r"gold|human|win|^env|strict|true|task|execut|compil|number",
     re.IGNORECASE,
 )
-
-
-def signal(name: str) -> Signal:
-    """The signal called ``name``; named rewards and held-out metrics are made up on the fly."""
-    return SIGNALS.get(name) or Signal(name, "a metric of the source", "mean")
 
 
 def part_kind(name: str) -> Literal["outcome", "form", "other"]:
@@ -191,6 +136,10 @@ class Series:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def between(self, first: float = -math.inf, end: float = math.inf) -> list[float]:
+        """The readings from step ``first`` on, and before step ``end``."""
+        return [value for step, value in zip(self.steps, self.values, strict=True) if first <= step < end]
 
     @property
     def seen(self) -> int:
@@ -299,10 +248,14 @@ class History:
             self.first_step = step
         self.last_step = step
         for name, value in values.items():
-            column = self.columns.get(name)
-            if column is None:
-                column = self.columns[name] = Series(name, _merge=signal(name).merge)
-            column.append(step, value, self.capacity)
+            self.put(name, step, value)
+
+    def put(self, name: str, step: float, value: float) -> None:
+        """Add one reading, which makes no row."""
+        column = self.columns.get(name)
+        if column is None:
+            column = self.columns[name] = Series(name, _merge=SIGNALS.get(name, "mean"))
+        column.append(step, value, self.capacity)
 
     def observe(self, record: StepRecord) -> None:
         """Add a live record of the GRPO stage (other stages are not this history's run)."""
@@ -317,6 +270,15 @@ class History:
     def matching(self, prefix: str) -> Iterator[Series]:
         """Columns whose name starts with ``prefix``."""
         return (column for name, column in self.columns.items() if name.startswith(prefix))
+
+    def parts(self, kind: str | None = None) -> list[Series]:
+        """Named rewards with readings, all or those that judge ``outcome``, ``form`` or ``other``."""
+        named = [
+            (match["name"], column)
+            for column in self.matching(metric.PART_MEAN.prefix)
+            if len(column) and (match := REWARD_PART.match(column.name))
+        ]
+        return [column for name, column in named if kind is None or part_kind(name) == kind]
 
     def __contains__(self, name: str) -> bool:
         return name in self.columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
@@ -211,8 +211,7 @@ def weigh(candidates: Iterable[Candidate], view: View, trust: Callable[[Finding]
     if severities:
         return Diagnosis("critical" if "critical" in severities else "warning", tuple(findings), view.rows)
     sound = without_fault(view, max((f.confidence for f in findings), default=0.0))
-    whole = Finding(sound.code, "info", sound.confidence, None, sound.readings, sound.evidence)
-    return Diagnosis(sound.code, (whole, *findings), view.rows)
+    return Diagnosis(sound.code, (sound, *findings), view.rows)
 
 
 def _rank(code: str, best: dict[str, Candidate], belief: dict[str, float]) -> float:
@@ -300,25 +299,11 @@ _SOLVED = 0.9  # nearness to the top from which the task is solved,
 _MOSTLY = 0.6  # where so many readings stand there
 
 
-@dataclass(frozen=True, slots=True)
-class Sound:
-    """A verdict on a run without a fault.
+def without_fault(view: View, doubt: float) -> Finding:
+    """Return the verdict on a run in which no finding is more likely than not: ``healthy``, ``learns``, ``undecided``.
 
-    Attributes:
-        code: The finding that it is named after.
-        confidence: Probability that the run is sound; 0.5 where that is not decided.
-        readings: First and last reading of the outcome, where there are any.
-        evidence: What decides it, or what is missing.
-    """
-
-    code: Literal["healthy", "learns", "undecided"]
-    confidence: float
-    readings: tuple[Reading, ...]
-    evidence: tuple[Evidence, ...]
-
-
-def without_fault(view: View, doubt: float) -> Sound:
-    """Return the verdict on a run in which no finding is more likely than not.
+    Its confidence is the probability that the run is sound, 0.5 where that is not decided; its readings are the first
+    and the last of the outcome.
 
     Args:
         view: The run.
@@ -333,7 +318,7 @@ def without_fault(view: View, doubt: float) -> Sound:
     )
     missing = _missing(view, len(outcome), doubt)
     if missing:
-        return Sound("undecided", _UNDECIDED, readings, (missing,))
+        return Finding("undecided", "info", _UNDECIDED, None, readings, (missing,))
     judged = any(t.rise > _RISEN for t in (*trend.held_out.values(), *trend.task_scores.values()))
     sure = _BASE + _ROWS * stats.ramp(len(outcome), *_ROWS_RANGE) + _LEARNED * trend.learned + _JUDGED * judged
     confidence = round(min(sure, MOST) * (1 - _DOUBT * doubt), 4)
@@ -341,7 +326,7 @@ def without_fault(view: View, doubt: float) -> Sound:
     if trend.learned > _RISEN:
         evidence.append(Evidence(trend.learned, "reward-rises", {}))
     costs = _costs(view)
-    return Sound("learns" if costs else "healthy", confidence, readings, (*evidence, *costs))
+    return Finding("learns" if costs else "healthy", "info", confidence, None, readings, (*evidence, *costs))
 
 
 def _missing(view: View, outcomes: int, doubt: float) -> Evidence | None:

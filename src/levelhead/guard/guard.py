@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from levelhead import metrics as metric
@@ -159,7 +159,7 @@ class LiveGuard:
             code, fall = collapse
             what = messages.VALIDITY() if code == "update-collapse" else messages.REWARD()
             text = messages.FELL(what=what, best=fall.best, now=fall.now, steps=fall.readings)
-            evidence = fall.to_json()
+            evidence = asdict(fall)
         elif case := self._reading.stuck(self.bounds.patience):
             code, text, evidence = CONSTANT, self._reading.describe(case), remedy.evidence_of(case)
             if not self._reading.has_read(case.task):  # there are no weights to go back to that did
@@ -349,7 +349,7 @@ class LiveGuard:
         return {
             "pulse": self._health.state_dict(),  # this key and the next are those of checkpoints
             "knobs": self._overrides.to_json(),
-            "good": self._good.to_json(),
+            "good": asdict(self._good),
             "rollbacks": self._rollbacks,
             "norms": self._norms,
             "scales": self._scales,
@@ -366,7 +366,7 @@ class LiveGuard:
         """Restore the state that :meth:`state_dict` returned."""
         self._health.load_state_dict(state["pulse"])
         self._overrides = CoefficientOverrides(**state["knobs"])
-        self._good = RecentStatistics.from_json(state["good"])
+        self._good = RecentStatistics(**state["good"])
         self._rollbacks, self._calm = int(state["rollbacks"]), int(state["calm"])
         self._norms, self._scales = list(state["norms"]), list(state["scales"])
         self._later, self._told = bool(state["later"]), list(state["told"])

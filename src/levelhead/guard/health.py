@@ -49,10 +49,6 @@ class Fall:
     readings: int
     error: float
 
-    def to_json(self) -> dict[str, float]:
-        """The numbers, as evidence of an event."""
-        return {"best": self.best, "now": self.now, "readings": self.readings, "error": self.error}
-
 
 class Level:
     """The newest readings of one signal against the best level that they have reached.

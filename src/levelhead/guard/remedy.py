@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,15 +112,6 @@ class RecentStatistics:
     reward: float | None = None
     entropy: float | None = None
     kl: float | None = None
-
-    def to_json(self) -> dict[str, float | None]:
-        """Return a dict of plain numbers."""
-        return {"step": self.step, "reward": self.reward, "entropy": self.entropy, "kl": self.kl}
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> RecentStatistics:
-        """Restore the record that :meth:`to_json` returned."""
-        return cls(int(record["step"]), record["reward"], record["entropy"], record["kl"])
 
 
 def slower(overrides: CoefficientOverrides, factor: float, bounds: Bounds) -> CoefficientOverrides:

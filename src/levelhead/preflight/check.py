@@ -17,7 +17,7 @@ it to ``CHECKS`` in ``checks/__init__.py``::
             fix=Fix("fill {column}, or drop these rows", "填好 {column}，或去掉这些行"),
         )
 
-        def run(self, context: PreflightContext) -> Iterator[Outcome]:
+        def run(self, context: Context) -> Iterator[Outcome]:
             for name, task in context.setup.tasks.items():
                 ...
                 if count:
@@ -37,7 +37,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from levelhead import message
 from levelhead.errors import InputError, RewardError
@@ -45,6 +45,9 @@ from levelhead.errors import InputError, RewardError
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language
     from levelhead.preflight.context import PreflightContext
+
+Context: TypeAlias = "PreflightContext"
+"""What a check looks at; by name alone, since the texts of a check are read without torch."""
 
 
 class Fix(NamedTuple):
@@ -234,7 +237,7 @@ class Check(abc.ABC):
         return self.name.split("/")[0]
 
     @abc.abstractmethod
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield the outcomes: one, or one per task or stage; none where the recipe has nothing to check.
 
         Args:
@@ -251,26 +254,20 @@ class Check(abc.ABC):
         names = [name for kind in reversed(cls.__mro__) for name in vars(kind) if name not in about]
         return {m.key: m for name in names if isinstance(m := getattr(cls, name), Message)}
 
-    def ok(
-        self, message: Message, of: str = "", *, evidence: Mapping[str, Any] | None = None, **fields: Any
-    ) -> Outcome:
+    def ok(self, message: Message, of: str = "", /, **fields: Any) -> Outcome:
         """Return a pass; see :meth:`outcome`."""
-        return self.outcome("pass", message, of, evidence, fields)
+        return self.outcome("pass", message, of, **fields)
 
-    def warn(
-        self, message: Message, of: str = "", *, evidence: Mapping[str, Any] | None = None, **fields: Any
-    ) -> Outcome:
+    def warn(self, message: Message, of: str = "", /, **fields: Any) -> Outcome:
         """Return a warning; see :meth:`outcome`."""
-        return self.outcome("warn", message, of, evidence, fields)
+        return self.outcome("warn", message, of, **fields)
 
-    def fail(
-        self, message: Message, of: str = "", *, evidence: Mapping[str, Any] | None = None, **fields: Any
-    ) -> Outcome:
+    def fail(self, message: Message, of: str = "", /, **fields: Any) -> Outcome:
         """Return a failure, which keeps the run from starting; see :meth:`outcome`."""
-        return self.outcome("fail", message, of, evidence, fields)
+        return self.outcome("fail", message, of, **fields)
 
     def outcome(
-        self, status: Status, message: Message, of: str, evidence: Mapping[str, Any] | None, fields: Mapping[str, Any]
+        self, status: Status, message: Message, of: str = "", /, *, evidence: Mapping[str, Any] = {}, **fields: Any
     ) -> Outcome:
         """Make an outcome of this check.
 
@@ -283,7 +280,7 @@ class Check(abc.ABC):
         """
         stem = self.name.removesuffix("/TASK").removesuffix("/STAGE")
         name = f"{stem}/{of}" if of else stem
-        return Outcome(name, status, message, fields, evidence or {}, self.name)
+        return Outcome(name, status, message, fields, evidence, self.name)
 
 
 class Broken(Check):
@@ -314,7 +311,7 @@ class Broken(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:  # noqa: ARG002
+    def run(self, context: Context) -> Iterator[Outcome]:  # noqa: ARG002
         """Yield nothing: outcomes come from :meth:`of`."""
         yield from ()
 
@@ -328,10 +325,10 @@ class Broken(Check):
         """
         first = (str(error).strip() or "no message").splitlines()[0][:300]
         name = f"{check.family}/error"
+        fields = {"check": check.name, "error": first}
         if isinstance(error, RewardError) and error.fix:
-            remedied = {"check": check.name, "error": first, "fix": error.fix}
-            return Outcome(name, "fail", cls.reward, remedied, {}, cls.name)
+            return Outcome(name, "fail", cls.reward, fields | {"fix": error.fix}, {}, cls.name)
         if isinstance(error, InputError | RewardError):
-            return Outcome(name, "fail", cls.refused, {"check": check.name, "error": first}, {}, cls.name)
-        fields: dict[str, Any] = {"check": check.name, "kind": type(error).__name__, "error": first}
+            return Outcome(name, "fail", cls.refused, fields, {}, cls.name)
+        fields["kind"] = type(error).__name__
         return Outcome(name, "fail", cls.broke_off, fields, {"error": repr(error)[:400]}, cls.name)

@@ -45,32 +45,11 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Stratum:
-    """The prompts of one kind.
-
-    Attributes:
-        name: ``condition=ambig``.
-        score: Mean reward.
-        n: Items.
-        metrics: The task's own numbers on them.
-        constant: What the best constant answer to all prompts scores on these; ``None`` where none was tried.
-        over_constant: Score above it, paired over items.
-    """
-
-    name: str
-    score: Score
-    n: int | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    constant: Score | None = None
-    over_constant: Score | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Stage:
-    """One task after one stage.
+    """One task after one stage, or one stratum of it: the prompts of one kind.
 
     Attributes:
-        name: ``start``, ``sft`` or ``grpo``.
+        name: ``start``, ``sft`` or ``grpo``; ``condition=ambig`` of a stratum.
         score: Mean reward over all items.
         n: Items.
         validity: Share of answers that parsed.
@@ -91,7 +70,7 @@ class Stage:
     length: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     balanced: Score | None = None
-    strata: Mapping[str, Stratum] = field(default_factory=dict)
+    strata: Mapping[str, Stage] = field(default_factory=dict)
     constant: Score | None = None
     answer: str = ""
     over_constant: Score | None = None
@@ -185,21 +164,9 @@ def _score(row: object) -> Score | None:
     return None if value is None else Score(value, number(row.get("se")))
 
 
-def _strata(rows: object) -> dict[str, Stratum]:
-    if not isinstance(rows, Mapping):
-        return {}
-    return {
-        str(name): Stratum(
-            str(name),
-            score,
-            _count(row.get("n")),
-            _metrics(row.get("metrics")),
-            _score(row.get("constant")),
-            _score(row.get("over_constant")),
-        )
-        for name, row in rows.items()
-        if isinstance(row, Mapping) and (score := _score(row)) is not None
-    }
+def _strata(rows: object) -> dict[str, Stage]:
+    items = rows.items() if isinstance(rows, Mapping) else ()
+    return {str(name): stage for name, row in items if (stage := stage_of(str(name), row)) is not None}
 
 
 def _metrics(values: object) -> dict[str, float]:
@@ -291,7 +258,7 @@ def standings(run: Run) -> list[Standing]:
     return rows
 
 
-def _of_stratum(task: str, stratum: Stratum, last: Stage, before: Stage | None) -> Standing:
+def _of_stratum(task: str, stratum: Stage, last: Stage, before: Stage | None) -> Standing:
     earlier = before.strata.get(stratum.name) if before is not None else None
     over = stratum.over_constant
     if over is None and stratum.constant is not None:

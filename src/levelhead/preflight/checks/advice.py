@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.tasks.base import has_one_turn
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 
 class GroupSize(Check):
@@ -45,7 +41,7 @@ class GroupSize(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where rollouts are sampled."""
         grpo = context.grpo
         if grpo is None:
@@ -96,7 +92,7 @@ class CreditByTurn(Check):
         fix=Fix("set grpo.loss.turns to sum", "把 grpo.loss.turns 设为 sum"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield outcomes where the estimator tells turns apart."""
         grpo = context.grpo
         estimator = None if grpo is None else grpo.advantage.make()
@@ -162,7 +158,7 @@ class GrpoLearningRate(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a reinforcement stage."""
         if context.grpo is None:
             return
@@ -199,7 +195,7 @@ class SftLearningRate(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a supervised stage."""
         if context.recipe.sft is None:
             return
@@ -246,7 +242,7 @@ class BatchReuse(Check):
         fix=Fix("lower grpo.updates_per_batch or grpo.epochs", "减小 grpo.updates_per_batch 或 grpo.epochs"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per thing that is off, or one pass."""
         grpo = context.grpo
         if grpo is None:
@@ -289,7 +285,7 @@ class Coefficients(Check):
         fix=Fix("set {key} to {start:g} or less", "把 {key} 设为不超过 {start:g}"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per coefficient that is too large, or one pass."""
         grpo, tasks = context.grpo, context.recipe.tasks
         if grpo is None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 
 class SamplerAgrees(Check):
@@ -63,14 +60,12 @@ class SamplerAgrees(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where something was sampled."""
-        from levelhead.policy.rounding import tolerance
-        from levelhead.preflight.agreement import apart, by_padding, logit_size, other_temperature, recorded, shifted
+        from levelhead.preflight.agreement import apart, by_padding, other_temperature, recorded, shifted
 
-        heat = context.passes.temperature
-        plain = context.passes.plain([turn for _, turns in context.sampled.turns for turn in turns])
-        accounts, allowed = recorded(plain), tolerance(context.policy, logit_size(plain, heat))
+        passes, heat = context.passes, context.passes.temperature
+        accounts, allowed = recorded(passes.plain), passes.tolerance
         if not accounts:
             return
         gap = apart(accounts, heat)
@@ -147,20 +142,11 @@ class TrainerAgrees(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a group of two rollouts."""
         import torch
 
-        from levelhead.policy.rounding import tolerance
-        from levelhead.preflight.agreement import (
-            apart,
-            gap_of,
-            logit_size,
-            other_temperature,
-            scored,
-            shifted,
-            trainer_logprobs,
-        )
+        from levelhead.preflight.agreement import apart, gap_of, other_temperature, scored, shifted, trainer_logprobs
 
         trial = context.passes.trial
         if trial is None:
@@ -178,8 +164,7 @@ class TrainerAgrees(Check):
             informative = [i for i, value in enumerate(sample.logprobs) if value != 0.0]
             by_sampler += [(logp[i : i + 1] - sample.logprobs[i]).abs() for i in informative]
         gap = gap_of(by_sampler)
-        by_plain = context.passes.plain([t for _, turns in context.sampled.turns for t in turns])
-        accounts, allowed = scored(trial, by_plain), tolerance(context.policy, logit_size(by_plain, heat))
+        accounts, allowed = scored(trial, context.passes.plain), context.passes.tolerance
         plain = apart(accounts, heat)
         evidence = {
             "mean": gap.mean,
@@ -230,7 +215,7 @@ class Dropout(Check):
         fix=Fix("set every dropout to 0 for the grpo stage", "在 grpo 阶段把所有 dropout 设为 0"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a reinforcement stage."""
         from torch import nn
 

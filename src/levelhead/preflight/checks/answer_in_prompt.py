@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.preflight.wording import asked
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.mutations import forms_of
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 ROWS = 512
 """Training rows that are looked at."""
@@ -77,7 +74,7 @@ class AnswerInPrompt(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers that are known."""
         for name, task in context.setup.tasks.items():
             if isinstance(task, SingleTurnTask) and not task.demonstrates:
@@ -89,7 +86,7 @@ class AnswerInPrompt(Check):
         if len(pairs) < FEWEST:
             return
         texts = [" ".join(asked(prompt, roles=True).split()) for prompt, _ in pairs]
-        answers = [" ".join(_said(answer).split()) for _, answer in pairs]
+        answers = [" ".join(form.said.split()) for _, answer in pairs for form in forms_of([answer])]
         own, chance = _shares(texts, answers)
         place = _place(texts, answers)
         fields: dict[str, Any] = {"rows": len(pairs), "chance": chance}
@@ -101,12 +98,6 @@ class AnswerInPrompt(Check):
         fields |= {"count": len(place.rows), "before": place.before, "answer": answers[row][:60], "where": where}
         evidence = {"prompts": [pairs[i][0].id for i in place.rows[:8]]}
         yield self.warn(self.shown, name, evidence=evidence, **fields)
-
-
-def _said(answer: str) -> str:
-    """Return what an answer says, without a box, tags or a last line around it."""
-    (form,) = forms_of([answer])
-    return form.said
 
 
 def _found(text: str, answer: str) -> list[int]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from levelhead.diagnosis.verdict import short
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate, leaves_much
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 ITEMS = 96
 """Training prompts of a task that constant answers are scored on."""
@@ -90,7 +87,7 @@ class ConstantAnswer(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers that scores by rules."""
         if context.grpo is None or not context.recipe.eval.constant:
             return
@@ -99,7 +96,7 @@ class ConstantAnswer(Check):
             if isinstance(task, SingleTurnTask) and task.rules is not None:
                 yield self._of_task(context, name, task)
 
-    def _of_task(self, context: PreflightContext, name: str, task: SingleTurnTask) -> Outcome:
+    def _of_task(self, context: Context, name: str, task: SingleTurnTask) -> Outcome:
         search = ConstantSearch(task, context.collector().completion_ids, derive(context.seed, "candidates", name))
         prompts = list(itertools.islice(task.prompts("train", derive(context.seed, "constant", name)), ITEMS))
         constant = context.loop.run(search.best(prompts))

@@ -6,14 +6,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.records import Group, Rollout, Score, Turn
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from levelhead.objective.losses import Loss
-    from levelhead.preflight.context import PreflightContext
 
 CONSIDERED = 24
 """Tokens whose slopes are compared."""
@@ -68,7 +67,7 @@ class CustomGradient(Check):
         fix=Fix("check the sign and the baseline of the estimator", "检查优势估计的符号和基线"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome for a custom loss and one for a custom estimator; none where there is neither."""
         grpo = context.grpo
         if grpo is None:
@@ -114,7 +113,7 @@ class CustomGradient(Check):
         message = self.right if same >= CONSIDERED - 2 else self.detached
         return self.ok(message, same=same, count=CONSIDERED)
 
-    def _estimator(self, context: PreflightContext) -> Outcome:
+    def _estimator(self, context: Context) -> Outcome:
         base = [0.2, 0.9, 0.4, 0.1]
         before = _advantages_of(context, base)
         off = 0
@@ -126,7 +125,7 @@ class CustomGradient(Check):
         return self.ok(self.rising, count=len(base))
 
 
-def _advantages_of(context: PreflightContext, rewards: Sequence[float]) -> list[float]:
+def _advantages_of(context: Context, rewards: Sequence[float]) -> list[float]:
     """Return the advantage of each rollout of a group with these rewards, one each, without shaping."""
     from levelhead.training.prepare import make_objective
 

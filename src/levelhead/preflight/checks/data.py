@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from levelhead.diagnosis.verdict import FEW
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.preflight.wording import asked, common, numberless, plain, reordered, shingles
 from levelhead.tasks.base import SingleTurnTask, Task
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 
 class ItemIds(Check):
@@ -30,7 +28,7 @@ class ItemIds(Check):
         fix=Fix("give each item an id of its own", "给每道题一个唯一的编号"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         for name, task in context.setup.tasks.items():
             ids = [prompt.id for prompt in task.prompts("train", 0)]
@@ -75,7 +73,7 @@ class OverlongPrompts(Check):
     dropped, cut = Message(*_dropped), Message(*_cut)
     many_dropped, many_cut = Message(*_dropped, fix=_fix), Message(*_cut, fix=_fix)
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         for name in context.setup.tasks:
             counts = context.setup.overlong.get(name)
@@ -114,7 +112,7 @@ class EnoughHeldOut(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         most = context.recipe.eval.final_items
         for name, task in context.setup.tasks.items():
@@ -190,7 +188,7 @@ class HeldOut(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         from levelhead.training.items import overlap
 
@@ -204,9 +202,9 @@ class HeldOut(Check):
                 yield self.ok(self.apart, name, held=held)
 
     def _outcome(self, message: Message, name: str, items: Sequence[str], held: int) -> Outcome:
-        fields: dict[str, Any] = {"count": len(items), "held": held, "items": ", ".join(items[:3])}
-        certain = message in (self.shared, self.reformatted)
-        return self.outcome("fail" if certain else "warn", message, name, {"items": list(items[:8])}, fields)
+        report = self.fail if message in (self.shared, self.reformatted) else self.warn
+        evidence = {"items": list(items[:8])}
+        return report(message, name, evidence=evidence, count=len(items), held=held, items=", ".join(items[:3]))
 
     def _near(self, task: Task) -> tuple[Message, list[str]] | None:
         """Return held-out rows that are training rows in other words, and in which way, the surest way first."""
@@ -240,9 +238,7 @@ def _nearly(texts: Sequence[str], answers: Sequence[str], held: Sequence[tuple[s
     near = []
     for name, text, answer in held:
         rare = shingles(text) - template
-        shared: dict[int, int] = {}
-        for i in (i for shingle in rare for i in places.get(shingle, ())):
-            shared[i] = shared.get(i, 0) + 1
+        shared = Counter(i for shingle in rare for i in places.get(shingle, ()))
         if len(rare) >= LEAST and any(
             answers[i] == answer and count >= ALIKE * len(rare | (rows[i] - template)) for i, count in shared.items()
         ):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.preflight.wording import asked, plain
 from levelhead.records import Prompt
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.mutations import EQUAL, scorer
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 ROWS = 20_000
 """Training rows that are compared."""
@@ -61,7 +58,7 @@ class DuplicateRows(Check):
         fix=Fix("drop the repetitions, unless they are weights", "如果不是有意加权，请去掉重复的行"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers."""
         for name, task in context.scorable.items():
             if not isinstance(task, SingleTurnTask):
@@ -98,7 +95,7 @@ def _answer(task: SingleTurnTask, prompt: Prompt) -> str:
 
 
 def _contradictions(
-    context: PreflightContext, task: SingleTurnTask, groups: Sequence[Sequence[Prompt]]
+    context: Context, task: SingleTurnTask, groups: Sequence[Sequence[Prompt]]
 ) -> list[tuple[Prompt, Prompt]]:
     """Return pairs of rows that ask the same, of which one's perfect answer is not the other's."""
     pairs = [

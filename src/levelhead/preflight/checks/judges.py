@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from levelhead.errors import InputError, RewardError
-from levelhead.preflight.check import Check, Fix, Message, Outcome, Status
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, SingleTurnTask
-from levelhead.tasks.grader import Grader
 
 if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
+    from levelhead.tasks.judges import JudgeGrader
 
 ASKED = 3
 """Prompts of a task whose perfect, empty and wrong answers a judge grades."""
@@ -62,7 +61,7 @@ class Verdicts:
         return sum(grade is None for _, grade in self.grades)
 
 
-def verdicts_of(context: PreflightContext, task: SingleTurnTask, grader: Grader) -> list[Verdicts]:
+def verdicts_of(context: Context, task: SingleTurnTask, grader: JudgeGrader) -> list[Verdicts]:
     """Let the judges of a task grade answers of known worth, nine verdicts each; else three of any worth.
 
     Judges whose endpoint is of no use are not asked again by later checks, which go by the rules alone.
@@ -87,8 +86,8 @@ def verdicts_of(context: PreflightContext, task: SingleTurnTask, grader: Grader)
 
 
 def _asked(
-    context: PreflightContext,
-    grader: Grader,
+    context: Context,
+    grader: JudgeGrader,
     whose: str,
     kinds: Sequence[str],
     grades: Coroutine[None, None, list[float | None]],
@@ -150,7 +149,7 @@ class JudgeCalibration(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield a failure per judge that did not pass."""
         for task, grader in context.judged:
             for title, reasons in grader.refusals.items():
@@ -173,15 +172,16 @@ class JudgeAnswers(Check):
         "{error}", "{error}", fix=Fix("set the variable, or name another one", "设置这个环境变量，或改用另一个")
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per judge that does not answer; a failure where no judge of the task can be asked."""
         for task, grader in context.judged:
             every = verdicts_of(context, task, grader)
             for verdicts in every:
                 status: Status = "fail" if verdicts.fatal or all(v.error for v in every) else "warn"
                 if verdicts.error and verdicts.fix:
-                    fields: dict[str, Any] = {"error": verdicts.error, "fix": verdicts.fix}
-                    yield self.outcome(status, self.unusable, verdicts.whose, {"cause": verdicts.cause}, fields)
+                    evidence = {"cause": verdicts.cause}
+                    fields = {"error": verdicts.error, "fix": verdicts.fix}
+                    yield self.outcome(status, self.unusable, verdicts.whose, evidence=evidence, **fields)
                 elif verdicts.error:
                     yield self.fail(self.misnamed, verdicts.whose, error=verdicts.error)
 
@@ -209,7 +209,7 @@ class JudgeGrades(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per judge that answers; a failure where most replies hold no grade."""
         for task, grader in context.judged:
             for verdicts in (v for v in verdicts_of(context, task, grader) if not v.error):
@@ -219,8 +219,9 @@ class JudgeGrades(Check):
                     yield self.ok(self.right, verdicts.whose, evidence=evidence, count=count)
                     continue
                 hopeless = failed * 2 > count or not {"perfect", "unknown"} & verdicts.means.keys()
-                fields: dict[str, Any] = {"failed": failed, "count": count, "last": verdicts.last}
-                yield self.outcome("fail" if hopeless else "warn", self.missing, verdicts.whose, evidence, fields)
+                report = self.fail if hopeless else self.warn
+                fields = {"failed": failed, "count": count, "last": verdicts.last}
+                yield report(self.missing, verdicts.whose, evidence=evidence, **fields)
 
 
 class JudgeOrder(Check):
@@ -252,7 +253,7 @@ class JudgeOrder(Check):
         fix=Fix("give the task perfect answers (tasks[].oracle)", "为任务指定标准答案（tasks[].oracle）"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per judge whose replies hold grades."""
         for task, grader in context.judged:
             for verdicts in verdicts_of(context, task, grader):

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
-from levelhead.records import Group, Turn
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 GIB = 1 << 30
 MUCH_TOO_LARGE = 1.5
@@ -49,7 +45,7 @@ class MemoryEstimate(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where the recipe names a model."""
         from levelhead.preflight.plan import Prompts, target_of
         from levelhead.preflight.planner import Planner
@@ -69,8 +65,8 @@ class MemoryEstimate(Check):
         elif total <= CLOSE * room:
             yield self.ok(self.right, evidence=evidence, total=total, room=room, phase=phase)
         else:
-            fields: dict[str, Any] = {"total": total, "room": room, "phase": phase}
-            yield self.outcome("fail" if total > MUCH_TOO_LARGE * room else "warn", self.large, "", evidence, fields)
+            report = self.fail if total > MUCH_TOO_LARGE * room else self.warn
+            yield report(self.large, evidence=evidence, total=total, room=room, phase=phase)
 
 
 class MicroBatchFits(Check):
@@ -99,14 +95,13 @@ class MicroBatchFits(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome on a GPU."""
         import gc
 
         import torch
 
         from levelhead.policy.packing import TokenSequence
-        from levelhead.preflight.trial import clean
 
         policy, grpo = context.policy, context.grpo
         stages = [stage for stage in (context.recipe.sft, grpo) if stage is not None]
@@ -132,7 +127,7 @@ class MicroBatchFits(Check):
             peak = torch.cuda.max_memory_allocated(policy.device) / GIB
             yield self.ok(self.right, tokens=tokens, peak=peak)
         finally:
-            clean(policy)
+            policy.model.zero_grad()
             gc.collect()
             torch.cuda.empty_cache()
 
@@ -158,7 +153,7 @@ class Throughput(Check):
         "{minutes:.0f} 分钟",
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where a GRPO step was tried."""
         grpo, trial = context.grpo, context.passes.trial
         if grpo is None or trial is None or context.sampled.error is not None:
@@ -166,27 +161,17 @@ class Throughput(Check):
         cost, rollouts = context.sampled.cost, max(len(context.rollouts), 1)
         sampled = sum(len(turn.completion_ids) for turn in context.turns) / rollouts
         longest = max(len(turn.context_ids) for turn in context.turns)
-        tried = sum(
-            len(t.context_ids) / len(g.rollouts) + len(t.completion_ids) for g in trial.groups for t in _turns(g)
-        )
+        turns = [(turn, len(group.rollouts)) for group in trial.groups for r in group.rollouts for turn in r.turns]
+        tried = sum(len(turn.context_ids) / k + len(turn.completion_ids) for turn, k in turns)
         whole = grpo.batch_size * (longest / grpo.group_size + grpo.sampling.max_new_tokens)
         share = grpo.batch_size / rollouts
         longer = grpo.sampling.max_new_tokens / max(sampled, 1.0)
         sample = cost.sample_s * max(1.0, share / 4) * longer
         score, train = (cost.score_s + cost.env_s) * share, trial.seconds * whole / max(tried, 1.0) * grpo.epochs
         seconds = sample + score + train
-        fields: dict[str, Any] = {
-            "seconds": seconds,
-            "sample": sample,
-            "score": score,
-            "train": train,
-            "steps": grpo.steps,
-        }
-        yield self.ok(self.step, minutes=seconds * grpo.steps / 60, **fields)
-
-
-def _turns(group: Group) -> Iterator[Turn]:
-    return (turn for rollout in group.rollouts for turn in rollout.turns)
+        minutes = seconds * grpo.steps / 60
+        parts = {"sample": sample, "score": score, "train": train}
+        yield self.ok(self.step, seconds=seconds, minutes=minutes, steps=grpo.steps, **parts)
 
 
 HIDDEN, FEW = 0.7, 0.1
@@ -227,7 +212,7 @@ class VisibleUpdate(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per stage; a failure where the weights are stored so that next to nothing can move."""
         import torch
 
@@ -248,4 +233,5 @@ class VisibleUpdate(Check):
             if seen.cosine >= HIDDEN:
                 yield self.ok(self.right, stage, **fields)
             else:
-                yield self.outcome("fail" if stored and seen.cosine < FEW else "warn", self.lost, stage, {}, fields)
+                report = self.fail if stored and seen.cosine < FEW else self.warn
+                yield report(self.lost, stage, **fields)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.preflight.wording import asked
 from levelhead.records import Prompt
 from levelhead.tasks.base import SingleTurnTask
 
 if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
     from levelhead.training.fit import Floats
 
 ROWS = 512
@@ -93,7 +92,7 @@ class PairsClasses(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task whose perfect answers are of few kinds."""
         for name, task in context.setup.tasks.items():
             if isinstance(task, SingleTurnTask) and not task.demonstrates:
@@ -122,7 +121,6 @@ class PairsClasses(Check):
 
 def _names_classes(prompts: Sequence[Prompt], labels: Sequence[str]) -> bool:
     """Whether answers are names of classes, which texts' words go with: all Latin, and no options of single rows."""
-    from levelhead.preflight.wording import asked
     from levelhead.tasks.mutations import forms_of
 
     texts = [asked(prompt).casefold() for prompt in prompts]

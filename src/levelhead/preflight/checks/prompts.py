@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 MARK = "Levelhead"
 """An answer to look for in a rendered text."""
@@ -61,7 +58,7 @@ class GenerationPrompt(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Compare the template with and without a generation prompt."""
         from levelhead.preflight.rendering import by_template, parting
         from levelhead.text.traits import probe
@@ -132,7 +129,7 @@ class RenderedPrompts(Check):
         fix=_fix,
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Compare every sampled prompt with the template's own rendering."""
         from levelhead.preflight.rendering import by_template, parting, spelled
 
@@ -212,7 +209,7 @@ class SamePrompt(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a supervised stage."""
         from levelhead.preflight.rendering import behind_prompt, parting, spelled
 

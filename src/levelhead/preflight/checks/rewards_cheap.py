@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.mutations import FREE, HEDGED, KINDS, NONSENSE, TOLERATED, Marks, Score, rows_of, scorer, stand_in
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 ROWS, FEW = 256, 24
 """Training rows whose perfect answer is scored beside gibberish; rows of which all mutations are."""
@@ -111,13 +108,13 @@ class RewardsCheap(Check):
         words={"kind": KINDS, "also": KINDS},
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers that scores by rules."""
         for name, task in context.scorable.items():
             if isinstance(task, SingleTurnTask) and task.rules is not None and not task.guesses:
                 yield self._of_task(context, name, task.rules)
 
-    def _of_task(self, context: PreflightContext, name: str, task: SingleTurnTask) -> Outcome:
+    def _of_task(self, context: Context, name: str, task: SingleTurnTask) -> Outcome:
         score = scorer(task, context.collector().completion_ids, context.loop.run)
         prompts = list(itertools.islice(task.prompts("train", derive(context.seed, "cheap", name)), ROWS))
         pairs = [(prompt, answer[0]) for prompt in prompts if (answer := task.oracle(prompt)) and answer[0].strip()]

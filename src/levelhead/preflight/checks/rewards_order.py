@@ -6,15 +6,11 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import LEVEL, Check, Fix, Message, Outcome
+from levelhead.preflight.check import LEVEL, Check, Context, Fix, Message, Outcome
 from levelhead.preflight.known import by_construction
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask, Task
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 Scores = dict[str, list[float | None]]
 
@@ -95,7 +91,7 @@ class RewardsOrder(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
         for name, task in context.scorable.items():
             prompts = context.prompts[name][:PROBED]
@@ -127,8 +123,8 @@ class RewardsOrder(Check):
         if means["oracle"] <= means.get("empty", float("-inf")):
             return self.fail(self.empty_wins, name, evidence=evidence, oracle=means["oracle"], empty=means["empty"])
         if means["oracle"] <= means.get("gibberish", float("-inf")):
-            fields: dict[str, Any] = {"oracle": means["oracle"], "gibberish": means["gibberish"]}
-            return self.fail(self.nonsense_wins, name, evidence=evidence, **fields)
+            shown = {kind: means[kind] for kind in ("oracle", "gibberish")}
+            return self.fail(self.nonsense_wins, name, evidence=evidence, **shown)
         guesses = isinstance(task, SingleTurnTask) and task.guesses
         better, compared = (0, 0) if guesses else _own_prompts(scores)
         # Noisy rewards leave a good answer behind on some prompts: more often at home than chance is in step.

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome, Status
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.preflight.known import KnownAnswers, known_answers, perfect_answers, play, same, scores_of, total_of
 from levelhead.records import Score
 
 if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
     from levelhead.tasks.second_process import SecondProcess
 
 LATER_S = 400 * 86400.0 + 12345.0
@@ -31,16 +30,13 @@ def other_random_numbers() -> Iterator[None]:
     """Seed every global generator otherwise inside."""
     import torch
 
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 - the global one is kept
-    random.seed(20_240_229)
-    np.random.seed(20_240_229)  # noqa: NPY002 - rewards may draw from it
-    torch.manual_seed(20_240_229)
-    try:
+    from levelhead.preflight.context import same_random_numbers
+
+    with same_random_numbers():
+        random.seed(20_240_229)
+        np.random.seed(20_240_229)  # noqa: NPY002 - rewards may draw from it
+        torch.manual_seed(20_240_229)
         yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002 - restored
-        torch.set_rng_state(states[2])
 
 
 class _LaterDate(dt.date):
@@ -184,7 +180,7 @@ class RewardsSteady(Check):
         fix=Fix("let an episode depend on its prompt's seed and its actions alone", "让回合只取决于题目的种子和动作"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task whose scores cost no calls elsewhere."""
         from levelhead.tasks.second_process import second_process_of
         from levelhead.training.prepare import name_of
@@ -202,7 +198,7 @@ class RewardsSteady(Check):
                 yield self._of_episodes(context, name)
 
     def _of_answers(
-        self, context: PreflightContext, name: str, probes: KnownAnswers, elsewhere: SecondProcess | None
+        self, context: Context, name: str, probes: KnownAnswers, elsewhere: SecondProcess | None
     ) -> Outcome:
         answers = probes.answers
         base = scores_of(context, probes, answers)
@@ -220,19 +216,18 @@ class RewardsSteady(Check):
         for message, other in readings.items():
             if changed := _changed(base, other):
                 status: Status = "fail" if max(noise.values()) > NOISE else "warn"
-                return self.outcome(status, message, name, evidence, changed)
+                return self.outcome(status, message, name, evidence=evidence, **changed)
         if skipped := _left_out(alone, base) or [len(base) - 1 - i for i in _left_out(alone[::-1], base[::-1])]:
             text = answers[skipped[0]].text[:60]
             off = int(_changed(alone, base)["off"])
             return self.fail(self.shifted, name, off=off, count=len(base), left_out=len(skipped), text=text)
         if _out_of_step(base, alone) or _out_of_step(base, backwards):
             return self.fail(self.out_of_step, name, evidence=evidence)
-        changed = _changed(base, backwards) or _changed(base, alone)
-        if changed:
+        if changed := _changed(base, backwards) or _changed(base, alone):
             return self.warn(self.batch, name, evidence=evidence, **changed)
         return self.ok(self.right, name, evidence=evidence, count=len(answers))
 
-    def _of_episodes(self, context: PreflightContext, name: str) -> Outcome:
+    def _of_episodes(self, context: Context, name: str) -> Outcome:
         """Play perfect episodes twice, the second time with answers that have been tokens in between."""
         task, prompts = context.setup.tasks[name], context.prompts[name][:PLAYED]
 
@@ -251,8 +246,8 @@ class RewardsSteady(Check):
         pairs = [(a, b) for a, b in context.loop.run(both()) if a is not None and b is not None]
         off = [(a, b) for a, b in pairs if abs(a - b) > 1e-9]
         if off:
-            fields: dict[str, Any] = {"off": len(off), "count": len(pairs), "before": off[0][0], "after": off[0][1]}
-            return self.fail(self.episode, name, **fields)
+            before, after = off[0]
+            return self.fail(self.episode, name, off=len(off), count=len(pairs), before=before, after=after)
         return self.ok(self.replayed, name, count=len(pairs))
 
 

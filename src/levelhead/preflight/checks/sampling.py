@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome, Status
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.preflight.known import answer_lengths
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
 
 
 class MinimumLength(Check):
@@ -41,7 +37,7 @@ class MinimumLength(Check):
         fix=Fix("set min_new_tokens to at most {shortest}", "把 min_new_tokens 设为不超过 {shortest}"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome; a failure where most answers are too short."""
         sampling = context.grpo.sampling if context.grpo is not None else context.recipe.eval.sampling
         least = sampling.min_new_tokens
@@ -57,7 +53,7 @@ class MinimumLength(Check):
             yield self.ok(self.right, shortest=shortest, least=least)
             return
         status: Status = "fail" if short > 0.5 else "warn"
-        yield self.outcome(status, self.too_long, "", {}, {"short": short, "least": least, "shortest": shortest})
+        yield self.outcome(status, self.too_long, short=short, least=least, shortest=shortest)
 
 
 class MaximumLength(Check):
@@ -88,7 +84,7 @@ class MaximumLength(Check):
         fix=Fix("set {where}.max_new_tokens to at least {longest}", "把 {where}.max_new_tokens 设为至少 {longest}"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome; a failure where most answers are cut."""
         budgets = {"eval.sampling": context.recipe.eval.sampling.max_new_tokens}
         if context.grpo is not None:
@@ -102,8 +98,8 @@ class MaximumLength(Check):
         if not share:
             yield self.ok(self.right, longest=longest, most=most)
             return
-        fields: dict[str, Any] = {"share": share, "longest": longest, "where": where, "most": most}
-        yield self.outcome("fail" if share > 0.5 else "warn", self.cut, "", {}, fields)
+        status: Status = "fail" if share > 0.5 else "warn"
+        yield self.outcome(status, self.cut, share=share, longest=longest, where=where, most=most)
 
 
 class Temperature(Check):
@@ -134,7 +130,7 @@ class Temperature(Check):
         fix=Fix("set grpo.sampling.top_k to 0, which cuts nothing", "把 grpo.sampling.top_k 设为 0（不截断）"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where rollouts are sampled."""
         if context.grpo is None:
             return
@@ -186,7 +182,7 @@ class SamplingControls(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where rollouts are sampled."""
         if context.grpo is None:
             return

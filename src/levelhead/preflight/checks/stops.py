@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from levelhead.preflight.check import Check, Fix, Message, Outcome
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 
 class EndOfTurn(Check):
@@ -44,7 +40,7 @@ class EndOfTurn(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Compare the template's end of turn with the stop set."""
         from levelhead.text.evidence import read
         from levelhead.text.stops import end_of_turn_ids
@@ -125,7 +121,7 @@ class SpecialTokens(Check):
         fix=Fix("let the template write {token} once", "让模板只写一个 {token}"),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome: the worst finding."""
         codec = context.codec
         judgements = codec.judgements
@@ -181,7 +177,7 @@ class DemonstrationEnd(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a supervised stage."""
         from levelhead.preflight.rendering import spelled
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from levelhead.errors import InputError
-from levelhead.preflight.check import Check, Fix, Message, Outcome
-
-if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 
 class Vocabulary(Check):
@@ -39,7 +36,7 @@ class Vocabulary(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Compare the tokenizer's ids with the rows of the embedding."""
         embedding: Any = context.policy.base.get_input_embeddings()
         rows = int(embedding.weight.shape[0])
@@ -84,7 +81,7 @@ class TokenizerRoundTrip(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Save the tokenizer, load it again and compare."""
         from transformers import GenerationConfig
 
@@ -126,7 +123,7 @@ class ToolCalls(Check):
     right = Message("{tools} in the format {format}", "{tools}，格式为 {format}")
     wrong = Message("{error}", "{error}")
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield an outcome per task with tools that are executed."""
         for name, task in context.setup.tasks.items():
             if task.tools is None or not task.tools.names:

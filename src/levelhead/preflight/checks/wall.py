@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from levelhead.errors import InputError
-from levelhead.preflight.check import Check, Fix, Message, Outcome
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 if TYPE_CHECKING:
-    from levelhead.preflight.context import PreflightContext
     from levelhead.recipe.task import TaskSection
     from levelhead.recipe.workflow import SandboxLimits
 
@@ -56,7 +55,7 @@ class Wall(Check):
         ),
     )
 
-    def run(self, context: PreflightContext) -> Iterator[Outcome]:
+    def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task that runs programs."""
         from levelhead.training.prepare import name_of
 
