@@ -137,6 +137,10 @@ class Series:
     def __len__(self) -> int:
         return len(self.values)
 
+    def between(self, first: float = -math.inf, end: float = math.inf) -> list[float]:
+        """The readings from step ``first`` on, and before step ``end``."""
+        return [value for step, value in zip(self.steps, self.values, strict=True) if first <= step < end]
+
     @property
     def seen(self) -> int:
         """Readings of any kind, merged entries counted once."""
@@ -244,10 +248,14 @@ class History:
             self.first_step = step
         self.last_step = step
         for name, value in values.items():
-            column = self.columns.get(name)
-            if column is None:
-                column = self.columns[name] = Series(name, _merge=SIGNALS.get(name, "mean"))
-            column.append(step, value, self.capacity)
+            self.put(name, step, value)
+
+    def put(self, name: str, step: float, value: float) -> None:
+        """Add one reading, which makes no row."""
+        column = self.columns.get(name)
+        if column is None:
+            column = self.columns[name] = Series(name, _merge=SIGNALS.get(name, "mean"))
+        column.append(step, value, self.capacity)
 
     def observe(self, record: StepRecord) -> None:
         """Add a live record of the GRPO stage (other stages are not this history's run)."""
@@ -262,6 +270,15 @@ class History:
     def matching(self, prefix: str) -> Iterator[Series]:
         """Columns whose name starts with ``prefix``."""
         return (column for name, column in self.columns.items() if name.startswith(prefix))
+
+    def parts(self, kind: str | None = None) -> list[Series]:
+        """Named rewards with readings, all or those that judge ``outcome``, ``form`` or ``other``."""
+        named = [
+            (match["name"], column)
+            for column in self.matching(metric.PART_MEAN.prefix)
+            if len(column) and (match := REWARD_PART.match(column.name))
+        ]
+        return [column for name, column in named if kind is None or part_kind(name) == kind]
 
     def __contains__(self, name: str) -> bool:
         return name in self.columns

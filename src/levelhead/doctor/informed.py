@@ -101,8 +101,7 @@ def place(history: History, settings: RunSettings) -> None:
     for name in (GROUP_SIZE, LEARNING_RATE):
         if name in settings.values and not len(history.series(name)) and history.rows:
             for step in sorted({history.first_step, history.last_step}):
-                column = history.columns.setdefault(name, history.series(name))
-                column.append(step, settings.values[name], history.capacity)
+                history.put(name, step, settings.values[name])
 
 
 def from_settings(settings: RunSettings, view: View) -> Iterator[Argument]:
@@ -295,8 +294,7 @@ def place_readings(history: History, readings: Mapping[str, float]) -> None:
     """Give the history the numbers that a person told, at its last step, where it has none of that signal."""
     for name, value in readings.items():
         if not len(history.series(name)) and history.rows:
-            column = history.columns.setdefault(name, history.series(name))
-            column.append(history.last_step, value, history.capacity)
+            history.put(name, history.last_step, value)
 
 
 def questions(diagnosis: Diagnosis, history: History, answered: Sequence[str]) -> list[Question]:

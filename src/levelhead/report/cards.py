@@ -8,7 +8,7 @@ from typing import Any
 
 from levelhead import metrics as metric
 from levelhead.diagnosis.verdict import Outcome, compare
-from levelhead.report.charts import Chart, key, plain, task_colour
+from levelhead.report.charts import Chart, key, plain, point_trace, task_colour
 from levelhead.report.markup import duration, esc, pill, signed, tag
 from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
 from levelhead.report.scores import Stage, measured, stages_of, verdict_of
@@ -157,18 +157,8 @@ def _dumbbells(task: str, by_stage: dict[str, Row], names: list[str]) -> Chart:
         }
     ]
     for stage, values in by_stage.items():
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [number(values.get(name)) for name in names],
-                "y": [plain(name) for name in names],
-                "name": STAGE_NAMES[stage],
-                "legendgroup": STAGE_NAMES[stage],
-                "marker": {"color": STAGE_COLOURS[stage], "size": 11},
-                "hovertemplate": f"{STAGE_NAMES[stage]} %{{x:.3f}}<extra></extra>",
-            }
-        )
+        points = [(number(values.get(name)), plain(name)) for name in names]
+        data.append(point_trace(points, STAGE_NAMES[stage], STAGE_COLOURS[stage], f"{STAGE_NAMES[stage]} %{{x:.3f}}"))
     return Chart(
         f"own-{task}",
         task,

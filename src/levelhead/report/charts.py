@@ -113,6 +113,22 @@ def line_trace(
     }
 
 
+def point_trace(
+    points: Sequence[tuple[Any, Any]], label: str, colour: str, hover: str, *, size: int = 11, symbol: str = "circle"
+) -> dict[str, Any]:
+    """Draw (x, y) as single marks; ``hover`` is what a pointer shows of one, as a template of Plotly's."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [x for x, _ in points],
+        "y": [y for _, y in points],
+        "name": label,
+        "legendgroup": label,
+        "marker": {"color": colour, "size": size, "symbol": symbol},
+        "hovertemplate": f"{hover}<extra></extra>",
+    }
+
+
 def area_traces(curves: Sequence[tuple[Series, str, str]]) -> list[dict[str, Any]]:
     """Stack (curve, label, colour) as areas, a missing value counting as nothing."""
     stacked = _stackable([curve for curve, _, _ in curves])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from levelhead.report.charts import Chart, key, line_trace, plain
+from levelhead.report.charts import Chart, key, line_trace, plain, point_trace
 from levelhead.report.markup import esc, figure, tag
 from levelhead.report.reading import Run, step_of
 from levelhead.report.series import Series, number
@@ -136,20 +136,15 @@ def _dots(
     points: list[Point], x: int, y: int, label: str, colour: str, *, size: int, symbol: str = "circle"
 ) -> dict[str, Any]:
     bars = {"type": "data", "color": f"{colour}/0.45", "thickness": 1, "width": 0}
+    pairs = [(point.values[x], point.values[y]) for point in points]
+    hover = "%{customdata}: %{x:.4g}, %{y:.4g}"
     return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [point.values[x] for point in points],
-        "y": [point.values[y] for point in points],
+        **point_trace(pairs, label, colour, hover, size=size, symbol=symbol),
         "error_x": {**bars, "array": [point.errors[x] for point in points]},
         "error_y": {**bars, "array": [point.errors[y] for point in points]},
         "text": [str(point.step) for point in points],
         "textposition": "top right",
         "customdata": [plain(point.label) for point in points],
-        "name": label,
-        "legendgroup": label,
-        "marker": {"color": colour, "size": size, "symbol": symbol},
-        "hovertemplate": "%{customdata}: %{x:.4g}, %{y:.4g}<extra></extra>",
     }
 
 

@@ -18,6 +18,7 @@ from levelhead.report.charts import (
     key,
     line_trace,
     plain,
+    point_trace,
     task_colour,
 )
 from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
@@ -279,18 +280,8 @@ def event_strip(run: Run) -> Chart | None:
     for severity, colour in colours.items():
         events = [event for event in run.events if event.get("severity") == severity]
         if events:
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "x": [step_of(event) for event in events],
-                    "y": [plain(str(event.get("code"))) for event in events],
-                    "name": severity,
-                    "legendgroup": severity,
-                    "marker": {"color": colour, "size": 11, "symbol": "diamond"},
-                    "hovertemplate": f"{severity} at step %{{x}}<extra></extra>",
-                }
-            )
+            points = [(step_of(event), plain(str(event.get("code")))) for event in events]
+            data.append(point_trace(points, severity, colour, f"{severity} at step %{{x}}", symbol="diamond"))
     legend = [key(severity, colour) for severity, colour in colours.items() if any(t["name"] == severity for t in data)]
     layout = {
         "yaxis": categories(codes),

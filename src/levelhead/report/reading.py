@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,16 +181,26 @@ def named(value: Any) -> str:
 
 
 def _text(path: Path, notes: list[str], *, needed: bool = True) -> str | None:
+    text = None
+    with _noted(path, notes, needed):
+        text = read_text(path)
+    return text  # noqa: RET504 - still None where the file could not be read
+
+
+@contextlib.contextmanager
+def _noted(path: Path, notes: list[str], needed: bool) -> Iterator[None]:
+    """Note what keeps a file from being read, and go on without it."""
     try:
-        return read_text(path)
+        yield
     except FileNotFoundError:
         if needed:
             notes.append(f"{path.name} is missing")
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        notes.append(f"{path.name} is cut off; what could be read is shown")
     except InputError as error:
         notes.append(str(error).removeprefix(f"{path.parent}/"))
     except OSError as error:
         notes.append(f"{path.name} cannot be read ({error.strerror})")
-    return None
 
 
 def _yaml(text: str, notes: list[str]) -> Row:
@@ -222,7 +233,7 @@ def _json_lines(path: Path, notes: list[str], *, needed: bool = True) -> list[Ro
     rows: list[Row] = []
     broken: list[int] = []
     number = 0
-    try:
+    with _noted(path, notes, needed):
         for number, line in enumerate(read_lines(path, _LONGEST_LINE, _MOST), start=1):
             if not line.strip():
                 continue
@@ -234,15 +245,6 @@ def _json_lines(path: Path, notes: list[str], *, needed: bool = True) -> list[Ro
                 rows.append(value)
             else:
                 broken.append(number)
-    except FileNotFoundError:
-        if needed:
-            notes.append(f"{path.name} is missing")
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        notes.append(f"{path.name} is cut off; what could be read is shown")
-    except InputError as error:
-        notes.append(str(error).removeprefix(f"{path.parent}/"))
-    except OSError as error:
-        notes.append(f"{path.name} cannot be read ({error.strerror})")
     if broken == [number]:
         notes.append(f"the last line of {path.name} is incomplete and was left out")
     elif broken:

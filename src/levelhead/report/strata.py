@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from levelhead.report.cards import STAGE_COLOURS, STAGE_NAMES
-from levelhead.report.charts import Chart, categories, key, plain
+from levelhead.report.charts import Chart, categories, key, plain, point_trace
 from levelhead.report.markup import esc, signed, tag
 from levelhead.report.reading import Run
 from levelhead.report.scores import Score, Stage, measured, stages_of, strata_names, telling
@@ -128,23 +128,10 @@ def _height(stages: Sequence[Stage], labels: int) -> int:
 
 def _points(label: str, colour: str, scores: Mapping[str, Score], labels: Sequence[str]) -> dict[str, Any]:
     shown = [name for name in labels if name in scores]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [scores[name].value for name in shown],
-        "y": [plain(name) for name in shown],
-        "name": label,
-        "legendgroup": label,
-        "marker": {"color": colour, "size": 11},
-        "error_x": {
-            "type": "data",
-            "array": [2 * (scores[name].se or 0.0) for name in shown],
-            "color": f"{colour}/0.5",
-            "thickness": 2,
-            "width": 4,
-        },
-        "hovertemplate": f"{label} %{{x:.3f}}<extra></extra>",
-    }
+    points = [(scores[name].value, plain(name)) for name in shown]
+    errors = [2 * (scores[name].se or 0.0) for name in shown]
+    bars = {"type": "data", "array": errors, "color": f"{colour}/0.5", "thickness": 2, "width": 4}
+    return {**point_trace(points, label, colour, f"{label} %{{x:.3f}}"), "error_x": bars}
 
 
 def _diamonds(scores: Mapping[str, Score], labels: Sequence[str]) -> dict[str, Any]:

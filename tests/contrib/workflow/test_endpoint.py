@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from levelhead.contrib.workflow import endpoint
-from levelhead.contrib.workflow.endpoint import Draft, EndpointRunner, most_agreed
+from levelhead.contrib.workflow.endpoint import EndpointRunner, most_agreed
 from levelhead.contrib.workflow.interpret import Job, Outcome
 from levelhead.contrib.workflow.language import check, parse, to_text
 from levelhead.contrib.workflow.problems import Problem
@@ -254,7 +254,7 @@ def test_a_cache_that_cannot_be_written_is_an_input_error(tmp_path: Path) -> Non
 
 def test_the_answer_most_drafts_agree_on_is_taken() -> None:
     def pick(domain: str, *texts: str) -> str:
-        return most_agreed([Draft(text) for text in texts], domain).text
+        return most_agreed(texts, domain)
 
     assert pick("math", "#### 41", "it is #### 42", "#### 42.0") == "it is #### 42"
     assert pick("math", "#### 1000 m", "#### 7", "#### 1 km") == "#### 1000 m"

@@ -6,7 +6,7 @@ import re
 from functools import partial
 
 from levelhead.contrib.workflow.problems import Problem
-from levelhead.contrib.workflow.quantity import Quantity, as_float, read_quantity, same_value
+from levelhead.contrib.workflow.quantity import Quantity, read_quantity, same_value
 from levelhead.tasks.datasets.load import dataset_named
 from levelhead.tasks.sandbox import Bench
 from levelhead.tasks.sandbox.programs import extract_program, run_tests
@@ -23,9 +23,7 @@ def grade_words(answer: str, references: tuple[str, ...]) -> float:
     1.0: the same once normalised (Rajpurkar et al. 2016: case, punctuation, articles).  0.7: token F1 of at least 0.8.
     0.4: at least 0.4.  0.2: any other text.  0.0: none.  Characters of scripts without spaces are tokens.
     """
-    stated = final_answer(answer)
-    lines = [line for line in answer.strip().splitlines() if line.strip()]
-    text = _OUTER.sub("", stated if stated is not None else lines[-1] if lines else "")
+    text = _OUTER.sub("", stated_answer(answer))
     return max((_grade(text, reference) for reference in references), default=0.0)
 
 
@@ -60,9 +58,9 @@ def grade_number(answer: str, reference: str) -> float:
     """
     wanted = _read(reference)
     if wanted is None:
-        same = _FILLING.sub("", _stated(answer)) == _FILLING.sub("", reference)
+        same = _FILLING.sub("", stated_answer(answer)) == _FILLING.sub("", reference)
         return 1.0 if same else grade_words(answer, (reference,))
-    stated = _read(_stated(answer))
+    stated = _read(stated_answer(answer))
     if stated is None:
         return 0.0
     if same_value(stated, wanted):
@@ -70,10 +68,11 @@ def grade_number(answer: str, reference: str) -> float:
     if stated.unit is not None and wanted.unit is not None:
         bare = same_value(Quantity(stated.value), Quantity(wanted.value))
         return 0.4 if bare else 0.2
-    return _near(as_float(stated), as_float(wanted), wanted.decimals)
+    return _near(float(stated.value), float(wanted.value), wanted.decimals)
 
 
-def _stated(answer: str) -> str:
+def stated_answer(answer: str) -> str:
+    """Return what a text says that its answer is, else its last line."""
     stated = final_answer(answer)
     if stated is not None:
         return stated

@@ -171,7 +171,17 @@ def choices(answers: Iterable[Written]) -> list[Choice]:
     groups: dict[tuple[str, str], list[Written]] = defaultdict(list)
     for answer in answers:
         groups[answer.domain, answer.difficulty].append(answer)
-    return [_choice(*place, groups[place]) for place in sorted(groups, key=_order)]
+    return [
+        Choice(
+            *place,
+            census(answer.workflow for answer in groups[place]),
+            fmean(answer.reward for answer in groups[place]),
+            fmean(answer.right for answer in groups[place]),
+            _mean(answer.tokens for answer in groups[place]),
+            _mean(answer.calls for answer in groups[place]),
+        )
+        for place in sorted(groups, key=_order)
+    ]
 
 
 def written(row: Mapping[str, Any]) -> Written | None:
@@ -193,18 +203,6 @@ def written(row: Mapping[str, Any]) -> Written | None:
 def _finite(value: Any) -> float | None:
     is_finite = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
     return float(value) if is_finite else None
-
-
-def _choice(domain: str, difficulty: str, answers: list[Written]) -> Choice:
-    return Choice(
-        domain,
-        difficulty,
-        census(answer.workflow for answer in answers),
-        fmean(answer.reward for answer in answers),
-        fmean(answer.right for answer in answers),
-        _mean(answer.tokens for answer in answers),
-        _mean(answer.calls for answer in answers),
-    )
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

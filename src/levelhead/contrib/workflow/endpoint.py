@@ -7,12 +7,11 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import httpx2
 
 from levelhead.contrib.workflow import prompts
-from levelhead.contrib.workflow.answers import grade
+from levelhead.contrib.workflow.answers import grade, stated_answer
 from levelhead.contrib.workflow.interpret import Job, Outcome, Path, Verdict, run
 from levelhead.contrib.workflow.operators import OPERATORS
 from levelhead.contrib.workflow.problems import Problem
@@ -25,21 +24,16 @@ from levelhead.tasks.endpoint.verdicts import read_letter, read_verdict
 from levelhead.tasks.metering import Usage
 from levelhead.tasks.sandbox import Bench, ProgramResult, find_wall, run_program
 from levelhead.tasks.sandbox.programs import extract_program, run_tests
-from levelhead.tasks.stated import final_answer
 from levelhead.tasks.text_match import normalize_answer
 
 _LONGEST_NOTE = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """An answer so far: its text, empty where an operator came to nothing."""
-
-    text: str
-
-
 class Asking:
-    """A backend whose operators ask an endpoint, for one workflow on one problem."""
+    """A backend whose operators ask an endpoint, for one workflow on one problem.
+
+    A draft is the answer's text, empty where an operator came to nothing.
+    """
 
     def __init__(self, client: ChatClient, temperature: float, problem: Problem, sample: int, bench: Bench) -> None:
         """Set the problem, which sample of the workflow's runs on it this is, and where programs are run."""
@@ -48,54 +42,48 @@ class Asking:
         self._problem = problem
         self._sample = sample
         self._bench = bench
-        self._drafts: dict[Path, Draft] = {}
+        self._drafts: dict[Path, str] = {}
         self.tokens = 0
         self.calls = 0
 
-    def first(self) -> Draft:
+    def first(self) -> str:
         """Return the first draft in reading order, whichever branch was done first."""
         return self._drafts[min(self._drafts)]
 
-    async def draft(self, operator: str, path: Path, before: Draft | None) -> Draft:
+    async def draft(self, operator: str, path: Path, before: str | None) -> str:
         """Let the model answer the problem as an operator does."""
         self.calls += 1
         self._drafts[path] = await self._draft(operator, path, before)
         return self._drafts[path]
 
-    async def _draft(self, operator: str, path: Path, before: Draft | None) -> Draft:
-        text = before.text if before else None
+    async def _draft(self, operator: str, path: Path, before: str | None) -> str:
         if operator == "Programmer":
-            return await self._program(path, text)
-        make = {
-            "Custom": prompts.custom,
-            "AnswerGenerate": prompts.answer_generate,
-            "CustomCodeGenerate": prompts.code_generate,
-        }[operator]
-        return Draft(await self._ask(make(self._problem, text), path))
+            return await self._program(path, before)
+        return await self._ask(prompts.draft(operator, self._problem, before), path)
 
-    async def judge(self, operator: str, path: Path, draft: Draft) -> Verdict:
+    async def judge(self, operator: str, path: Path, draft: str) -> Verdict:
         """Say whether a draft has a fault; an empty draft has one, without a call."""
         self.calls += 1
-        if not draft.text.strip():
+        if not draft.strip():
             return Verdict(True, operator, "there is no answer yet")
         if operator == "Review":
-            reply = await self._ask(prompts.review(self._problem, draft.text), path, temperature=0.0)
-            return Verdict(read_verdict(reply, draft.text) is False, operator, reply[:_LONGEST_NOTE])
+            reply = await self._ask(prompts.review(self._problem, draft), path, temperature=0.0)
+            return Verdict(read_verdict(reply, draft) is False, operator, reply[:_LONGEST_NOTE])
         if self._problem.domain == "code":
             return await self._test_code(path, draft)
         return await self._test_answer(path, draft)
 
-    async def revise(self, path: Path, draft: Draft, verdict: Verdict) -> Draft:
+    async def revise(self, path: Path, draft: str, verdict: Verdict) -> str:
         """Let the model improve a draft by its review."""
         self.calls += 1
-        return Draft(await self._ask(prompts.revise(self._problem, draft.text, verdict.note), path))
+        return await self._ask(prompts.revise(self._problem, draft, verdict.note), path)
 
-    async def reduce(self, path: Path, draft: Draft) -> Draft:
+    async def reduce(self, path: Path, draft: str) -> str:
         """Reduce a draft to its final form."""
         self.calls += 1
-        return Draft(await self._ask(prompts.reduce(self._problem, draft.text), path, temperature=0.0))
+        return await self._ask(prompts.reduce(self._problem, draft), path, temperature=0.0)
 
-    async def vote(self, operator: str, path: Path, drafts: Sequence[Draft]) -> Draft:
+    async def vote(self, operator: str, path: Path, drafts: Sequence[str]) -> str:
         """Choose among drafts: by agreement, or by asking several times, the order shuffled each time.
 
         A reply that chooses no draft, or several, is no vote; without any vote the first draft stands.
@@ -111,16 +99,16 @@ class Asking:
         best = max(votes.values())
         return drafts[min(i for i, count in votes.items() if count == best)]
 
-    async def _one_vote(self, path: Path, turn: int, drafts: Sequence[Draft]) -> int | None:
+    async def _one_vote(self, path: Path, turn: int, drafts: Sequence[str]) -> int | None:
         order = list(range(len(drafts)))
         random.Random(f"{self._sample}/{path}/{turn}").shuffle(order)
-        asked = prompts.choose(self._problem, [drafts[i].text for i in order])
+        asked = prompts.choose(self._problem, [drafts[i] for i in order])
         reply = await self._ask(asked, (*path, turn), temperature=0.0)
         names = {prompts.letter(place): i for place, i in enumerate(order)}
-        letter = read_letter(reply, names, [draft.text for draft in drafts])
+        letter = read_letter(reply, names, drafts)
         return None if letter is None else names[letter]
 
-    async def _program(self, path: Path, before: str | None) -> Draft:
+    async def _program(self, path: Path, before: str | None) -> str:
         """Write a program and run it; a program that fails is written once more, with its error at hand."""
         error: str | None = None
         for attempt in range(OPERATORS["Programmer"].calls):
@@ -129,24 +117,24 @@ class Asking:
             result = await self._bench.run(run_program, f"{self._problem.preamble}{source}")
             if self._problem.domain == "code":
                 if result.status == "ok":
-                    return Draft(f"```python\n{source}\n```")
+                    return f"```python\n{source}\n```"
             elif result.status == "ok" and result.stdout.strip():
-                return Draft(f"#### {result.stdout.strip().splitlines()[-1]}")
+                return f"#### {result.stdout.strip().splitlines()[-1]}"
             error = _why(result)
-        return Draft("")
+        return ""
 
-    async def _test_code(self, path: Path, draft: Draft) -> Verdict:
+    async def _test_code(self, path: Path, draft: str) -> Verdict:
         reply = await self._ask(prompts.write_tests(self._problem), path, temperature=0.0)
         name = self._problem.entry_point or ""
         tests = "\n".join(line for line in extract_program(reply, name).splitlines() if line.startswith("assert "))
         if not tests:
             return Verdict(False, "Test", "no test could be written")
-        source = f"{self._problem.preamble}{extract_program(draft.text, name)}"
+        source = f"{self._problem.preamble}{extract_program(draft, name)}"
         run = await self._bench.run(run_tests, source, tests, name)
         return Verdict(run.level < 1.0, "Test", f"{run.passed} of {run.total} tests pass. {run.note}"[:_LONGEST_NOTE])
 
-    async def _test_answer(self, path: Path, draft: Draft) -> Verdict:
-        reply = await self._ask(prompts.write_check(self._problem, draft.text), path, temperature=0.0)
+    async def _test_answer(self, path: Path, draft: str) -> Verdict:
+        reply = await self._ask(prompts.write_check(self._problem, draft), path, temperature=0.0)
         result = await self._bench.run(run_program, extract_program(reply, "main"))
         # A check that does not run says nothing about the answer.
         fault = result.status == "ok" and "FAIL" in result.stdout and "PASS" not in result.stdout
@@ -159,15 +147,15 @@ class Asking:
         return reply.text
 
 
-def most_agreed(drafts: Sequence[Draft], domain: str) -> Draft:
+def most_agreed(drafts: Sequence[str], domain: str) -> str:
     """Return a draft of the answer that most drafts agree on; of equally many, the first.
 
     Numbers agree by value, units converted; words once normalised; programs to the letter.  Empty drafts do not vote.
     """
-    groups: list[list[Draft]] = []
+    groups: list[list[str]] = []
     for draft in drafts:
         group = next((group for group in groups if _agree(group[0], draft, domain)), None)
-        if not draft.text.strip():
+        if not draft.strip():
             continue
         if group is None:
             groups.append([draft])
@@ -176,20 +164,15 @@ def most_agreed(drafts: Sequence[Draft], domain: str) -> Draft:
     return max(groups, key=len)[0] if groups else drafts[0]
 
 
-def _agree(one: Draft, other: Draft, domain: str) -> bool:
+def _agree(one: str, other: str, domain: str) -> bool:
     if domain == "code":
-        return one.text.split() == other.text.split()
-    first, second = (_stated(draft.text) for draft in (one, other))
+        return one.split() == other.split()
+    first, second = (stated_answer(draft.strip()).strip() for draft in (one, other))
     if domain == "math":
         a, b = read_quantity(first), read_quantity(second)
         if a is not None and b is not None:
             return same_value(a, b)
     return normalize_answer(first) == normalize_answer(second)
-
-
-def _stated(text: str) -> str:
-    stated = final_answer(text)
-    return (stated if stated is not None else text.strip().rsplit("\n", 1)[-1]).strip()
 
 
 def _why(result: ProgramResult) -> str:
@@ -255,7 +238,7 @@ class EndpointRunner:
     async def _one(self, client: ChatClient, job: Job, bench: Bench) -> Outcome:
         backend = Asking(client, self._section.temperature, job.problem, job.sample, bench)
         draft = await run(job.tree, backend)
-        level, note = await grade(job.problem, draft.text, bench)
+        level, note = await grade(job.problem, draft, bench)
         first = backend.first()
-        first_level = level if first == draft else (await grade(job.problem, first.text, bench))[0]
-        return Outcome(level, first_level, backend.tokens, backend.calls, draft.text, note)
+        first_level = level if first == draft else (await grade(job.problem, first, bench))[0]
+        return Outcome(level, first_level, backend.tokens, backend.calls, draft, note)

@@ -66,11 +66,11 @@ class Executor(Protocol):
 
     def metrics(self) -> Mapping[str, float]:
         """Return what running workflows has cost so far; nothing where it costs nothing."""
-        ...
+        return {}
 
     def drain_news(self) -> Sequence[str]:
         """Return what a person should know of the executor since the last call, a line each."""
-        ...
+        return ()
 
 
 D = TypeVar("D")
@@ -161,21 +161,17 @@ async def _run(node: Node, state: _State[D], path: Path, backend: Backend[D]) ->
             state = await _call(test, state, (*path, 0), backend)
             has_fault = state.verdict is not None and state.verdict.fault
             return await _run(fault if has_fault else clear, state, (*path, 1), backend)
-        case Loop():
-            return await _loop(node, state, path, backend)
+        case Loop(body, times):
+            for i in range(times):
+                state = await _run(body, state, (*path, i), backend)
+                if state.done:
+                    break
+            return replace(state, done=False)
         case Parallel(branches):
             ends = await asyncio.gather(
                 *(_run(branch, state, (*path, i), backend) for i, branch in enumerate(branches))
             )
             return _State(tuple(end.drafts[0] for end in ends))
-
-
-async def _loop(node: Loop, state: _State[D], path: Path, backend: Backend[D]) -> _State[D]:
-    for i in range(node.times):
-        state = await _run(node.body, state, (*path, i), backend)
-        if state.done:
-            break
-    return replace(state, done=False)
 
 
 async def _call(call: Call, state: _State[D], path: Path, backend: Backend[D]) -> _State[D]:

@@ -124,7 +124,7 @@ def read_log(lines: Iterable[str]) -> list[Batch]:
     before it, as followed by an optimizer step; reports after it belong to the next batch.  Everything else is passed
     over.
     """
-    marks = [mark for mark in map(_mark, lines) if mark is not None]
+    marks = [mark for line in lines if (mark := _QUALITY.search(line) or is_update(line) or step_mark(line))]
     steps = StepCounter(any(isinstance(mark, StepMark) and mark.total is not None for mark in marks))
     batches: list[Batch] = []
     held: list[str | None] = []
@@ -135,35 +135,16 @@ def read_log(lines: Iterable[str]) -> list[Batch]:
         held.clear()
 
     for mark in marks:
-        if isinstance(mark, _Report):
-            held.append(mark.workflow)
-        elif isinstance(mark, _Update):
-            close(steps.number, updated=True)
-        else:
+        if isinstance(mark, re.Match):
+            held.append(None if mark["fallback"] == "True" else mark["workflow"].strip())
+        elif isinstance(mark, StepMark):
             number = steps.number
             if steps.begins(mark):
                 close(number, updated=False)
+        else:
+            close(steps.number, updated=True)
     close(steps.number, updated=False)
     return batches
-
-
-@dataclass(frozen=True, slots=True)
-class _Report:
-    workflow: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Update:
-    pass
-
-
-def _mark(line: str) -> _Report | _Update | StepMark | None:
-    report = _QUALITY.search(line)
-    if report:
-        return _Report(None if report["fallback"] == "True" else report["workflow"].strip())
-    if is_update(line):
-        return _Update()
-    return step_mark(line)
 
 
 def batches_of_rollouts(rows: Iterable[Mapping[str, Any]]) -> list[Batch]:

@@ -43,11 +43,7 @@ class Operator:
     tokens: int
 
 
-def _catalogue(*operators: Operator) -> Mapping[str, Operator]:
-    return MappingProxyType({operator.name: operator for operator in operators})
-
-
-OPERATORS: Mapping[str, Operator] = _catalogue(
+_CATALOGUE = (
     Operator("Custom", Role.DRAFT, "answers directly", calls=1, tokens=300),
     Operator("AnswerGenerate", Role.DRAFT, "thinks step by step, then answers", calls=1, tokens=450),
     Operator(
@@ -61,6 +57,7 @@ OPERATORS: Mapping[str, Operator] = _catalogue(
     Operator("ScEnsemble", Role.VOTE, "takes the answer that most drafts agree on", calls=0, tokens=0),
     Operator("MdEnsemble", Role.VOTE, "lets the model choose among the drafts", calls=3, tokens=600),
 )
+OPERATORS: Mapping[str, Operator] = MappingProxyType({operator.name: operator for operator in _CATALOGUE})
 """Every operator, by name, in the order in which it is documented."""
 
 

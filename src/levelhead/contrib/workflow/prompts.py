@@ -5,6 +5,8 @@ What a model wrote earlier is put between tags and is data to the next call; it 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from levelhead.contrib.workflow.language import Limits
 from levelhead.contrib.workflow.operators import OPERATORS
 from levelhead.contrib.workflow.problems import Problem
@@ -67,14 +69,19 @@ def form(problem: Problem) -> str:
     return _ANSWER_FORM[problem.domain].format(entry_point=problem.entry_point)
 
 
-def custom(problem: Problem, before: str | None) -> list[Message]:
-    """Return the messages that ask for a brief answer."""
-    return _ask(problem, f"Solve the problem. Be brief. {form(problem)}", before)
+_DRAFT = {
+    "Custom": "Solve the problem. Be brief. {form}",
+    "AnswerGenerate": "Think step by step, then solve the problem. {form}",
+    "CustomCodeGenerate": (
+        "Write the Python function {name} that solves the problem, in one ```python code block, and nothing else."
+    ),
+}
 
 
-def answer_generate(problem: Problem, before: str | None) -> list[Message]:
-    """Ask for reasoning, then an answer."""
-    return _ask(problem, f"Think step by step, then solve the problem. {form(problem)}", before)
+def draft(operator: str, problem: Problem, before: str | None) -> list[Message]:
+    """Return the messages that ask for an answer as a drafting operator gives it; :func:`programmer` has its own."""
+    task = _DRAFT[operator].format(form=form(problem), name=problem.entry_point or "solve")
+    return _ask(problem, task, before)
 
 
 def programmer(problem: Problem, before: str | None, error: str | None = None) -> list[Message]:
@@ -88,13 +95,6 @@ def programmer(problem: Problem, before: str | None, error: str | None = None) -
         )
     if error:
         task += f"\nYour last program failed:\n<error>\n{error}\n</error>"
-    return _ask(problem, task, before)
-
-
-def code_generate(problem: Problem, before: str | None) -> list[Message]:
-    """Return the messages that ask for the function."""
-    name = problem.entry_point or "solve"
-    task = f"Write the Python function {name} that solves the problem, in one ```python code block, and nothing else."
     return _ask(problem, task, before)
 
 
@@ -137,7 +137,7 @@ def reduce(problem: Problem, draft: str) -> list[Message]:
     return _ask(problem, f"Do not solve again. State the answer below in its final form. {form(problem)}", draft)
 
 
-def choose(problem: Problem, drafts: list[str]) -> list[Message]:
+def choose(problem: Problem, drafts: Sequence[str]) -> list[Message]:
     """Ask which of several answers is best, by its letter."""
     options = "\n".join(f"<{letter(i)}>\n{draft}\n</{letter(i)}>" for i, draft in enumerate(drafts))
     text = (

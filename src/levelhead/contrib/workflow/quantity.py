@@ -6,6 +6,7 @@ sympy's parser evaluates its input as Python.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -90,11 +91,6 @@ def same_value(one: Quantity, other: Quantity) -> bool:
     if one.percent != other.percent:
         pairs.append((one.value / 100, other.value) if one.percent else (one.value, other.value / 100))
     return any(_equal(a, b) for a, b in pairs)
-
-
-def as_float(quantity: Quantity) -> float:
-    """Return the value as a float, for comparisons with a tolerance."""
-    return float(quantity.value)
 
 
 def _plain(text: str) -> str:
@@ -206,31 +202,7 @@ def _units() -> dict[str, Number]:
     """Return the units by every name they go by."""
     from sympy.physics import units as u
 
-    named: dict[str, tuple[str, ...]] = {
-        "meter": ("m", "meter", "meters", "metre", "metres"),
-        "kilometer": ("km", "kilometer", "kilometers", "kilometre", "kilometres"),
-        "centimeter": ("cm", "centimeter", "centimeters", "centimetre", "centimetres"),
-        "millimeter": ("mm", "millimeter", "millimeters", "millimetre", "millimetres"),
-        "inch": ("inch", "inches"),
-        "foot": ("ft", "foot", "feet"),
-        "yard": ("yd", "yard", "yards"),
-        "mile": ("mi", "mile", "miles"),
-        "gram": ("g", "gram", "grams"),
-        "kilogram": ("kg", "kilogram", "kilograms"),
-        "milligram": ("mg", "milligram", "milligrams"),
-        "pound": ("lb", "lbs", "pound", "pounds"),
-        "liter": ("l", "L", "liter", "liters", "litre", "litres"),
-        "milliliter": ("ml", "mL", "milliliter", "milliliters", "millilitre", "millilitres"),
-        "second": ("s", "sec", "second", "seconds"),
-        "minute": ("min", "mins", "minute", "minutes"),
-        "hour": ("h", "hr", "hrs", "hour", "hours"),
-        "day": ("day", "days"),
-        "week": ("week", "weeks"),
-        "newton": ("N", "newton", "newtons"),
-        "joule": ("J", "joule", "joules"),
-        "watt": ("W", "watt", "watts"),
-        "degree": ("°", "degree", "degrees"),
-    }
+    named = json.loads(resources.files(__package__).joinpath("units.json").read_text(encoding="utf-8"))
     units = {word: getattr(u, name) for name, words in named.items() if hasattr(u, name) for word in words}
     units |= dict.fromkeys(("week", "weeks"), 7 * u.day) | dict.fromkeys(("oz", "ounce", "ounces"), u.pound / 16)
     return units | dict.fromkeys(("ton", "tons", "tonne", "tonnes"), 1000 * u.kilogram)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.sameness import PREFIX, Sameness, judge, names, tells
+from levelhead.diagnosis.trend import start_of_end
 
 _ALIKE, _FEW = 0.85, 0.5
 """Share of prompts with the same answer, and nats of entropy, of steps that count as alike."""
@@ -34,12 +34,8 @@ class ConstantAnswer(Tuned):
         series = {gauge: view.series(name) for gauge, name in names(task).items()}
         share, entropy = series["top_share"], series["entropy"]
         n = len(share)
-        late = judge(
-            task,
-            _between(
-                series, share.steps[-min(self.NEWEST_MOST, max(self.NEWEST_LEAST, round(self.NEWEST_SHARE * n)), n)]
-            ),
-        )
+        newest = min(self.NEWEST_MOST, max(self.NEWEST_LEAST, round(self.NEWEST_SHARE * n)), n)
+        late = judge(task, {gauge: one.between(share.steps[-newest]) for gauge, one in series.items()})
         if late is None:
             return None
         # A batch of few rollouts is a small sample of what the policy answers.
@@ -54,7 +50,7 @@ class ConstantAnswer(Tuned):
             return None
         first = share.steps[min(begin, n - 1)]
         rows = n - begin
-        self._beside(case, late, _between(series, share.steps[0], first)["information"], rows)
+        self._beside(case, late, series["information"].between(share.steps[0], first), rows)
         if rows < self.FEW_ROWS:
             self.argue(case, "few-rows", rows, rows=rows)
         case.first_step = first
@@ -89,7 +85,7 @@ class ConstantAnswer(Tuned):
         rows = sum(step >= begin for step in length.steps)
         if rows < self.INFERRED_ROWS:
             return None
-        rewards = [value for step, value in zip(reward.steps, reward.values, strict=True) if step >= begin]
+        rewards = reward.between(begin)
         case = Candidate("constant-answer", first_step=begin, setup=begin <= view.history.first_step)
         self.argue(case, "length-same", rows, length=length.values[-1])
         spread = max(rewards, default=0.0) - min(rewards, default=0.0)
@@ -124,14 +120,6 @@ class ConstantAnswer(Tuned):
         )
 
 
-def _between(series: Mapping[str, Series], first: float, end: float = math.inf) -> dict[str, Sequence[float]]:
-    """The readings of each gauge from step ``first`` on, and before step ``end``."""
-    return {
-        gauge: [v for step, v in zip(one.steps, one.values, strict=True) if first <= step < end]
-        for gauge, one in series.items()
-    }
-
-
 def _fixed_length(view: View) -> Series | None:
     """Rows at the end in which the shortest and the longest answer have one length, the same throughout."""
     low, high = view.series(metric.MIN_LENGTH), view.series(metric.MAX_LENGTH)
@@ -150,12 +138,4 @@ def _since(series: Series, flags: Sequence[bool]) -> float:
 
 def _mostly_from(flags: Sequence[bool]) -> int:
     """First index from which nine of ten flags are true to the end; how many there are where none is."""
-    start, misses = len(flags), 0
-    for i in range(len(flags) - 1, -1, -1):
-        if flags[i]:
-            start = i
-        else:
-            misses += 1
-            if misses > max(1, (len(flags) - i) // _ONE_IN):
-                break
-    return start
+    return start_of_end(flags, _ONE_IN, 1)

@@ -53,7 +53,7 @@ class Deadlock(Tuned):
             rows=frozen,
         )
         reward_trend = view.reward_trend
-        alive = sum(1 for step, v in zip(dead.steps, dead.values, strict=True) if step < begin and v < _DEAD)
+        alive = sum(v < _DEAD for v in dead.between(end=begin))
         entropy = view.entropy
         open_minded = not len(entropy) or entropy.values[-1] > self.OPEN_ENTROPY
         if reward_trend.near_top and alive >= self.CLIMB_ROWS and open_minded:
@@ -90,12 +90,8 @@ class Deadlock(Tuned):
         """0 to 1: how near its maximum the reward stood before all stood still: a run that had arrived, not a leap."""
         reward, top = view.series(metric.REWARD, view.reward_trend.source), view.reward_trend.top
         if view.reward_trend.began_at_top:
-            return (
-                stats.ramp(reward.values[-1] / view.reward_trend.top, *self.ARRIVED_RANGE)
-                if view.reward_trend.top
-                else 0.0
-            )
-        before = [v for step, v in zip(reward.steps, reward.values, strict=True) if step < begin][self.ROWS_BEFORE :]
+            return stats.ramp(reward.values[-1] / top, *self.ARRIVED_RANGE) if top else 0.0
+        before = reward.between(end=begin)[self.ROWS_BEFORE :]
         if len(before) < self.LEAST_BEFORE or not top or reward.values[-1] < self.TOP_AFTER * top:
             return 0.0
         return stats.ramp(stats.mean(before) / top, *self.ARRIVED_RANGE)
@@ -105,7 +101,7 @@ class Deadlock(Tuned):
 
         Dead rows of one and the same reward at the very beginning are a hard start, and say nothing about later rows.
         """
-        before = [v >= _DEAD for step, v in zip(dead.steps, dead.values, strict=True) if step < begin]
+        before = [v >= _DEAD for v in dead.between(end=begin)]
         first = before.index(False) if False in before else len(before)
         rewards = view.series(metric.REWARD, view.reward_trend.source).values[:first]
         if rewards and not constant(rewards):

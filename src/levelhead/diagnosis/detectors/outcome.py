@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
@@ -36,7 +36,7 @@ class RewardHacking(Tuned):
         """Compare the total and the form rewards with outcome, held-out score, validity and length."""
         case = Candidate("reward-hacking")
         gain, winner = self._gain(view)
-        for series in [*view.parts("outcome"), view.series(metric.VALIDITY)]:
+        for series in [*view.history.parts("outcome"), view.series(metric.VALIDITY)]:
             if len(series) >= self.ROWS and series.name != (winner.name if winner else ""):
                 self._loser(case, series, gain, winner)
         self._held_out(case, view)
@@ -56,7 +56,7 @@ class RewardHacking(Tuned):
     def _gain(self, view: View) -> tuple[float, Series | None]:
         """The surest rise among the total reward and the form rewards."""
         best: tuple[float, Series | None] = (0.0, None)
-        for series in [view.series(metric.REWARD), *view.parts("form"), *view.parts("other")]:
+        for series in [view.series(metric.REWARD), *view.history.parts("form"), *view.history.parts("other")]:
             if len(series) >= self.ROWS:
                 strength = _one_way(series, up=True)
                 if strength > best[0]:
@@ -117,16 +117,12 @@ class FallingStratum(Tuned):
             task, _, stratum = success.name.removeprefix(metric.STRATUM_SUCCESS.prefix).partition("/")
             names = (metric.STRATUM_COMMON.of(task, stratum), metric.STRATUM_REWARD.of(task, stratum))
             common, earned = map(view.history.series, names)
-            reward = self._newest(view.series(metric.REWARD_BY_TASK.of(task), metric.REWARD), success.steps)
+            newest = success.steps[-self.WINDOW :][0]
+            reward = view.series(metric.REWARD_BY_TASK.of(task), metric.REWARD).between(newest)
             if len(success) >= self.ROWS and len(reward) >= self.ROWS:
                 case = self._case(task, stratum, view, reward, (success, common, earned))
                 if case.evidence:
                     yield case
-
-    def _newest(self, series: Series, steps: Sequence[float]) -> list[float]:
-        """The readings over the newest steps at which a stratum was measured."""
-        first = steps[-self.WINDOW :][0]
-        return [v for step, v in zip(series.steps, series.values, strict=True) if step >= first]
 
     def _case(
         self, task: str, stratum: str, view: View, reward: list[float], measured: tuple[Series, Series, Series]

@@ -101,7 +101,7 @@ class DeadGroups(Tuned):
         if (
             constant(reward.values)
             and abs(late - 1.0) > self.NEXT_TO_ONE
-            and len(view.parts()) != 1
+            and len(view.history.parts()) != 1
             and n < self.FEW_ROWS
         ):
             return None

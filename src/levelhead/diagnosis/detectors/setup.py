@@ -31,8 +31,8 @@ class TemplateMismatch(Tuned):
             )
             case.first_step = valid.steps[0]
             case.show(valid, valid.steps[0], valid.steps[-1])
-        right = max((max(s.values) for s in view.parts("outcome")), default=0.0)
-        for part in view.parts("form"):
+        right = max((max(s.values) for s in view.history.parts("outcome")), default=0.0)
+        for part in view.history.parts("form"):
             if (
                 len(part) >= self.ROWS_OF_FORM
                 and constant(part.values)

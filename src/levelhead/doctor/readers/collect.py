@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from levelhead.diagnosis.history import DEFAULT_CAPACITY, History, Series
+from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
 from levelhead.doctor.readers.base import Row, Unread
 from levelhead.doctor.readers.places import FIRST, HIGHEST, LAST, LOWEST, MEAN, ORDER
 from levelhead.message import Message
@@ -95,8 +95,7 @@ class Collector:
                 history.append(step, values)
                 continue
             for name, value in values.items():
-                column = history.columns.setdefault(name, Series(name))
-                column.append(step, value, self._capacity)
+                history.put(name, step, value)
         return history
 
     def add(self, row: Row) -> None:

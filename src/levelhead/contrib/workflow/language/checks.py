@@ -20,6 +20,7 @@ from levelhead.contrib.workflow.language.tree import (
     WorkflowError,
     calls,
     depth,
+    nodes,
     start_column,
 )
 from levelhead.contrib.workflow.operators import OPERATORS, Role
@@ -105,27 +106,13 @@ def most_calls(node: Node) -> int:
 
 
 def _check_bounds(node: Node, limits: Limits) -> None:
-    for loop in _loops(node):
+    for loop in (one for one in nodes(node) if isinstance(one, Loop)):
         if not 1 <= loop.times <= limits.loop:
             raise WorkflowError("static", loop.column, f"a loop runs 1 to {limits.loop} times, not {loop.times}")
     if depth(node) > limits.depth:
         raise _fault(node, f"nested {depth(node)} deep; the bound is {limits.depth}")
     if most_calls(node) > limits.calls:
         raise _fault(node, f"may run {most_calls(node)} operators; the bound is {limits.calls}")
-
-
-def _loops(node: Node) -> list[Loop]:
-    match node:
-        case Loop(body):
-            return [node, *_loops(body)]
-        case Chain(steps):
-            return [loop for step in steps for loop in _loops(step)]
-        case Parallel(branches):
-            return [loop for branch in branches for loop in _loops(branch)]
-        case Conditional(_, fault, clear):
-            return [*_loops(fault), *_loops(clear)]
-        case _:
-            return []
 
 
 def _flow(node: Node, state: _State) -> _Exit:

@@ -24,16 +24,8 @@ class WorkflowError(ValueError):
         self.column = column
         self.problem = problem
         self.expected = tuple(expected)
-        super().__init__(self._message())
-
-    def _message(self) -> str:
-        if not self.expected:
-            return f"column {self.column}: {self.problem}"
-        return f"column {self.column}: {self.problem}; expected {_either(self.expected)}"
-
-
-def _either(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+        wanted = " or ".join(part for part in (", ".join(expected[:-1]), *expected[-1:]) if part)
+        super().__init__(f"column {column}: {problem}" + (f"; expected {wanted}" if wanted else ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +133,16 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
 
 
+def nodes(node: Node) -> Iterator[Node]:
+    """Yield a node and all below it, in reading order; a loop's body counts once."""
+    yield node
+    for child in children(node):
+        yield from nodes(child)
+
+
 def calls(node: Node) -> Iterator[Call]:
     """Yield every operator as written, in reading order; a loop's body counts once."""
-    if isinstance(node, Call):
-        yield node
-    for child in children(node):
-        yield from calls(child)
+    return (one for one in nodes(node) if isinstance(one, Call))
 
 
 def depth(node: Node) -> int:

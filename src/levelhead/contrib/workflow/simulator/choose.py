@@ -85,18 +85,14 @@ def _walk(node: Node, cloud: Cloud, world: World) -> Cloud:
             with_fault = {point: p for point, p in judged.items() if _has_fault(point)}
             other = {point: p for point, p in judged.items() if not _has_fault(point)}
             return _collect([*_walk(fault, with_fault, world).items(), *_walk(clear, other, world).items()])
-        case Loop():
-            return _loop(node, cloud, world)
+        case Loop(body, times):
+            for _ in range(times):
+                cloud = _onward(cloud, body, world)
+            return _collect((Point(point.drafts, point.judged, False, point.tokens), p) for point, p in cloud.items())
         case Parallel():
             return _collect(
                 (end, p * q) for point, p in cloud.items() for end, q in _parallel(node, point, world).items()
             )
-
-
-def _loop(node: Loop, cloud: Cloud, world: World) -> Cloud:
-    for _ in range(node.times):
-        cloud = _onward(cloud, node.body, world)
-    return _collect((Point(point.drafts, point.judged, False, point.tokens), p) for point, p in cloud.items())
 
 
 @lru_cache(maxsize=4096)  # candidates share their parallel blocks, which take most of the time

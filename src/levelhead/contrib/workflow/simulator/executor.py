@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from levelhead.contrib.workflow.interpret import Job, Outcome, Path, Verdict, run
+from levelhead.contrib.workflow.interpret import Executor, Job, Outcome, Path, Verdict, run
 from levelhead.contrib.workflow.problems import Problem
 from levelhead.contrib.workflow.reward import LEVELS
 from levelhead.contrib.workflow.simulator import model
 from levelhead.contrib.workflow.simulator.model import Chances, Quality, World
 
 
-class SimulatedExecutor:
-    """Draws outcomes that depend on the seed, the problem, the workflow and the sample, and on nothing else."""
+class SimulatedExecutor(Executor):
+    """Draws outcomes that depend on the seed, the problem, the workflow and the sample, and on nothing else.
+
+    The seed is the simulator's, not that of the run.
+    """
 
     def __init__(self, seed: int = 0) -> None:
-        """Set the seed of the simulator, which is not the seed of the run."""
         self._seed = seed
 
     async def execute(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run all jobs and return their outcomes in order."""
         return [await self._one(job) for job in jobs]
-
-    def metrics(self) -> Mapping[str, float]:
-        """Return nothing: a simulated call costs nothing."""
-        return {}
-
-    def drain_news(self) -> Sequence[str]:
-        """Return nothing: nothing happens to a simulator."""
-        return ()
 
     def world(self, problem: Problem) -> World:
         """Return what the simulator knows of a problem; whether it is tricky is drawn once and for all."""
