@@ -63,7 +63,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Look for garbage again, in what the tests themselves make."""
-    gc.freeze()
     gc.enable()
 
 
