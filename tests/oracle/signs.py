@@ -17,7 +17,6 @@ import torch
 from levelhead import metrics as metric
 from levelhead.policy.policy import REFERENCE_ADAPTER
 from levelhead.policy.rounding import coarsest, nudged
-from levelhead.preflight.trial import clean
 from levelhead.recipe.objective import Advantage, Kl
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Turn
@@ -58,7 +57,7 @@ def check_signs(context: PreflightContext) -> Iterator[Check]:
             except RuntimeError as error:
                 message = f"the update breaks off: {(str(error).splitlines() or ['no message'])[0][:200]}"
                 yield Check(name, "fail", message, {}, "look for a detached tensor, or a mask that is empty")
-    clean(context.policy)
+    context.policy.model.zero_grad()
 
 
 def _few(context: PreflightContext) -> list[Group]:
@@ -192,7 +191,7 @@ def _tried(
 ) -> Check:
     """Move against the gradient that the trainer left, and see which way a number goes."""
     along = gradient(context.policy)
-    clean(context.policy)
+    context.policy.model.zero_grad()
     if not any(g is not None and bool(g.abs().max() > 0) for g in along):
         message = f"an update meant for the {what} has no gradient at all"
         return Check(name, "fail", message, {}, "look for a detached tensor, or a mask that is empty")

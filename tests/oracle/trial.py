@@ -12,7 +12,7 @@ from torch import Tensor
 
 from levelhead.policy.policy import Policy
 from levelhead.preflight.listening import Listener, listening
-from levelhead.preflight.trial import WHOLE, FrozenUpdater, Replay, clean, cut_to, rewarded_with
+from levelhead.preflight.trial import WHOLE, FrozenUpdater, Replay, cut_to, rewarded_with
 from levelhead.recipe.objective import Audit
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Rollout
@@ -78,7 +78,7 @@ def grpo_trial(
     audited: bool = False,
 ) -> Trial:
     """Do one GRPO step on the given groups; the gradient is left in the parameters, the weights are not changed."""
-    clean(context.policy)
+    context.policy.model.zero_grad()
     changes = {
         "ahead": 0,
         "updates_per_batch": 1,

@@ -51,12 +51,6 @@ class Account:
         return (self.plain.logp(temperature)[:count] - self.logp[:count]).abs()
 
 
-def logit_size(plain: Sequence[PlainTurn], temperature: float) -> float:
-    """Return the size of the largest logit at a temperature, on average over tokens; 0 of nothing."""
-    largest = [each.logits_tv.abs().amax(-1) for each in plain]
-    return float(torch.cat(largest).mean()) / temperature if largest else 0.0
-
-
 def recorded(plain: Sequence[PlainTurn]) -> list[Account]:
     """Return what the sampler recorded of the turns that were computed the plain way."""
     return [Account(each, torch.tensor(each.turn.logprobs[: len(each.logits_tv)])) for each in plain]

@@ -254,26 +254,20 @@ class Check(abc.ABC):
         names = [name for kind in reversed(cls.__mro__) for name in vars(kind) if name not in about]
         return {m.key: m for name in names if isinstance(m := getattr(cls, name), Message)}
 
-    def ok(
-        self, message: Message, of: str = "", *, evidence: Mapping[str, Any] | None = None, **fields: Any
-    ) -> Outcome:
+    def ok(self, message: Message, of: str = "", /, **fields: Any) -> Outcome:
         """Return a pass; see :meth:`outcome`."""
-        return self.outcome("pass", message, of, evidence, fields)
+        return self.outcome("pass", message, of, **fields)
 
-    def warn(
-        self, message: Message, of: str = "", *, evidence: Mapping[str, Any] | None = None, **fields: Any
-    ) -> Outcome:
+    def warn(self, message: Message, of: str = "", /, **fields: Any) -> Outcome:
         """Return a warning; see :meth:`outcome`."""
-        return self.outcome("warn", message, of, evidence, fields)
+        return self.outcome("warn", message, of, **fields)
 
-    def fail(
-        self, message: Message, of: str = "", *, evidence: Mapping[str, Any] | None = None, **fields: Any
-    ) -> Outcome:
+    def fail(self, message: Message, of: str = "", /, **fields: Any) -> Outcome:
         """Return a failure, which keeps the run from starting; see :meth:`outcome`."""
-        return self.outcome("fail", message, of, evidence, fields)
+        return self.outcome("fail", message, of, **fields)
 
     def outcome(
-        self, status: Status, message: Message, of: str, evidence: Mapping[str, Any] | None, fields: Mapping[str, Any]
+        self, status: Status, message: Message, of: str = "", /, *, evidence: Mapping[str, Any] = {}, **fields: Any
     ) -> Outcome:
         """Make an outcome of this check.
 
@@ -286,7 +280,7 @@ class Check(abc.ABC):
         """
         stem = self.name.removesuffix("/TASK").removesuffix("/STAGE")
         name = f"{stem}/{of}" if of else stem
-        return Outcome(name, status, message, fields, evidence or {}, self.name)
+        return Outcome(name, status, message, fields, evidence, self.name)
 
 
 class Broken(Check):
@@ -331,10 +325,10 @@ class Broken(Check):
         """
         first = (str(error).strip() or "no message").splitlines()[0][:300]
         name = f"{check.family}/error"
+        fields = {"check": check.name, "error": first}
         if isinstance(error, RewardError) and error.fix:
-            remedied = {"check": check.name, "error": first, "fix": error.fix}
-            return Outcome(name, "fail", cls.reward, remedied, {}, cls.name)
+            return Outcome(name, "fail", cls.reward, fields | {"fix": error.fix}, {}, cls.name)
         if isinstance(error, InputError | RewardError):
-            return Outcome(name, "fail", cls.refused, {"check": check.name, "error": first}, {}, cls.name)
-        fields: dict[str, Any] = {"check": check.name, "kind": type(error).__name__, "error": first}
+            return Outcome(name, "fail", cls.refused, fields, {}, cls.name)
+        fields["kind"] = type(error).__name__
         return Outcome(name, "fail", cls.broke_off, fields, {"error": repr(error)[:400]}, cls.name)

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Completion, Generator, Request
 from levelhead.rollout.generators.make import make_local
 from levelhead.tasks.base import SingleTurnTask, Task
-from levelhead.tasks.grader import Grader
 from levelhead.text.codec import Codec
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
@@ -33,6 +32,9 @@ from levelhead.training.optim import Updater
 from levelhead.training.prepare import Setup
 from levelhead.training.sft import SftTrainer
 from levelhead.training.stream import PromptStream
+
+if TYPE_CHECKING:
+    from levelhead.tasks.judges import JudgeGrader
 
 LOOKED_AT = 64
 """Training prompts of a task among which the shortest and longest are chosen."""
@@ -168,7 +170,7 @@ class PreflightContext:
     @cached_property
     def passes(self) -> SharedPasses:
         """Forward and backward passes over the shared rollouts, each made when the first check asks for it."""
-        return SharedPasses(self.setup, self.sampled.groups, self.loop, self.collector(), self.controls, self.seed)
+        return SharedPasses(self)
 
     @property
     def rollouts(self) -> list[Rollout]:
@@ -190,7 +192,7 @@ class PreflightContext:
         return {name: task for name, task in self.setup.tasks.items() if name not in self.unscorable}
 
     @property
-    def judged(self) -> list[tuple[SingleTurnTask, Grader]]:
+    def judged(self) -> list[tuple[SingleTurnTask, JudgeGrader]]:
         """The tasks whose answers judges grade, with these."""
         single = [task for task in self.setup.tasks.values() if isinstance(task, SingleTurnTask)]
         return [(task, task.grader) for task in single if task.grader is not None]
@@ -222,19 +224,27 @@ class PreflightContext:
 
 
 @contextlib.contextmanager
-def untouched(policy: Policy) -> Iterator[None]:
-    """Leave random generators, gradients and the policy's modes as they were."""
+def same_random_numbers() -> Iterator[None]:
+    """Leave the global random generators of the CPU as they were."""
     states = (random.getstate(), np.random.get_state(), torch.get_rng_state())  # noqa: NPY002 - the global one is kept
-    cuda = torch.cuda.get_rng_state_all() if policy.device.type == "cuda" else []
-    training = policy.model.training
     try:
         yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002 - the global one is restored
         torch.set_rng_state(states[2])
+
+
+@contextlib.contextmanager
+def untouched(policy: Policy) -> Iterator[None]:
+    """Leave random generators, gradients and the policy's modes as they were."""
+    cuda = torch.cuda.get_rng_state_all() if policy.device.type == "cuda" else []
+    training = policy.model.training
+    try:
+        with same_random_numbers():
+            yield
+    finally:
         if cuda:
             torch.cuda.set_rng_state_all(cuda)
         policy.model.train(training)
-        for parameter in policy.model.parameters():
-            parameter.grad = None
+        policy.model.zero_grad()

@@ -20,15 +20,13 @@ from levelhead.errors import InputError
 from levelhead.objective.numerics import local
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
+from levelhead.policy.rounding import Tolerance, tolerance
+from levelhead.preflight.check import Context
 from levelhead.preflight.listening import Listener
-from levelhead.preflight.trial import Trial, clean, contrasted, grpo_trial, sft_trial, uneven
-from levelhead.recipe.sampling import Sampling
+from levelhead.preflight.trial import Trial, contrasted, grpo_trial, sft_trial, uneven
 from levelhead.records import ChatOptions, Group, Message, Rollout, Score, Turn
 from levelhead.tasks.base import has_one_turn
-from levelhead.training.collect import Collector
 from levelhead.training.demonstrations import Demonstrations
-from levelhead.training.loop import EventLoop
-from levelhead.training.prepare import Setup
 
 TRIED = 16
 """Completion tokens of a rollout that go through the model, at most."""
@@ -90,51 +88,33 @@ class SharedPasses:
     """Makes each pass when it is first asked for.
 
     Args:
-        setup: Policy, tasks and recipe.
-        groups: Sampled rollouts.
-        loop: Where demonstrators act.
-        collector: The run's own.
-        controls: That the rollouts were sampled with.
-        seed: Of the preflight.
+        context: Whose policy, rollouts and recipe.
     """
 
-    def __init__(
-        self,
-        setup: Setup,
-        groups: Sequence[Group],
-        loop: EventLoop,
-        collector: Collector,
-        controls: Sampling,
-        seed: int,
-    ) -> None:
-        self._setup, self._loop, self._collector, self._seed = setup, loop, collector, seed
-        self._groups = groups
-        self.temperature = controls.temperature or 1.0
+    def __init__(self, context: Context) -> None:
+        self._context, self.policy = context, context.policy
+        self.temperature = context.controls.temperature or 1.0
         self.broken = ""
         """What broke the trial step off, in one line."""
 
-    @property
-    def policy(self) -> Policy:
-        """The policy of the run."""
-        return self._setup.policy
-
-    def plain(self, turns: Sequence[Turn]) -> list[PlainTurn]:
-        """Return some sampled turns computed the plain way; one forward pass per context, each turn once.
-
-        Args:
-            turns: As the sampler recorded them; the first and the last of each context are computed.
-        """
+    @cached_property
+    def plain(self) -> list[PlainTurn]:
+        """The first and the last sampled turn of each context, computed the plain way; one forward pass per context."""
         by_context: dict[tuple[int, ...], list[Turn]] = {}
-        for turn in turns:
+        for turn in (turn for _, turns in self._context.sampled.turns for turn in turns):
             if turn.completion_ids:
                 by_context.setdefault(turn.context_ids, []).append(turn)
-        if not hasattr(self, "_plain"):
-            self._plain = [
-                plain
-                for context_ids, members in by_context.items()
-                for plain in _plain(self.policy, context_ids, members[:1] + members[1:][-(COMPARED - 1) :])
-            ]
-        return self._plain
+        return [
+            plain
+            for context_ids, members in by_context.items()
+            for plain in _plain(self.policy, context_ids, members[:1] + members[1:][-(COMPARED - 1) :])
+        ]
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """How far rounding alone may take two accounts of the sampled tokens from each other."""
+        largest = [each.logits_tv.abs().amax(-1) for each in self.plain]
+        return tolerance(self.policy, float(torch.cat(largest).mean()) / self.temperature if largest else 0.0)
 
     @cached_property
     def trial(self) -> Trial | None:
@@ -142,13 +122,14 @@ class SharedPasses:
 
         Also where it breaks off: then :attr:`broken` says why, and ``signs/audit`` reports it.
         """
-        groups = [group for group in self._groups if len(group.rollouts) > 1]
-        if self._setup.recipe.grpo is None or not groups:
+        context = self._context
+        groups = [group for group in context.sampled.groups if len(group.rollouts) > 1]
+        if context.grpo is None or not groups:
             return None
         stop_id = self.policy.codec.stop_id
         examples = [*uneven(groups, stop_id, TRIED), *self._shown(len(groups[0].rollouts))]
         try:
-            return grpo_trial(self._setup, self._collector, contrasted(examples), self._seed)
+            return grpo_trial(context.setup, context.collector(), contrasted(examples), context.seed)
         except RuntimeError as error:
             self.broken = (str(error).splitlines() or ["no message"])[0][:200]
             return None
@@ -158,14 +139,14 @@ class SharedPasses:
 
         A group holds a perfect episode, and the same without its last turn, in turn, so that the two differ in length.
         """
-        groups, tasks = [], self._setup.tasks
-        long = {group.prompt.task for group in self._groups for r in group.rollouts if len(r.turns) > 1}
+        groups, tasks, sampled = [], self._context.setup.tasks, self._context.sampled.groups
+        long = {group.prompt.task for group in sampled for r in group.rollouts if len(r.turns) > 1}
         for name, task in tasks.items():
             if name in long or has_one_turn(task) or not task.demonstrates:
                 continue
-            prompts = [group.prompt for group in self._groups if group.prompt.task == name][:1]
+            prompts = [group.prompt for group in sampled if group.prompt.task == name][:1]
             try:
-                shown = Demonstrations(tasks, self._loop).show(prompts)
+                shown = Demonstrations(tasks, self._context.loop).show(prompts)
             except InputError:
                 continue
             for prompt, episode in zip(prompts, shown, strict=True):
@@ -191,7 +172,7 @@ class SharedPasses:
         Raises:
             InputError: A task has no oracle, or not one demonstration succeeded.
         """
-        return sft_trial(self._setup, self._loop, self._seed)
+        return sft_trial(self._context.setup, self._context.loop, self._context.seed)
 
     @cached_property
     def descent(self) -> Descent:
@@ -200,7 +181,7 @@ class SharedPasses:
         assert trial is not None  # noqa: S101 - asked for where there is one
         policy = self.policy
         moved = [(p, p.grad.detach().clone()) for p in policy.parameters if p.grad is not None]
-        clean(policy)
+        policy.model.zero_grad()
         if policy.base.dtype != torch.float32 or policy.total is not None:
             return Descent(why="precision")
         norm = math.sqrt(sum(float(local(g).double().square().sum()) for _, g in moved))

@@ -8,7 +8,7 @@ from typing import Any
 from levelhead.records import PLAIN_CHAT, ChatOptions, Prompt
 from levelhead.text.codec import Codec
 from levelhead.text.evidence import read
-from levelhead.text.thoughts import opened_by, take_apart
+from levelhead.text.thoughts import Thought, opened_by, take_apart
 
 
 def spelled(codec: Codec, ids: Sequence[int]) -> str:
@@ -34,8 +34,12 @@ def parting(a: Sequence[Any], b: Sequence[Any]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
+def opened_thought(codec: Codec, prompt: Prompt) -> Thought:
+    """Return the thought that a prompt opens for its answer; one without ``start`` where it opens none."""
+    return opened_by(codec.template.render(prompt.messages, generation_prompt=True, options=prompt.chat).text)
+
+
 def behind_prompt(codec: Codec, prompt: Prompt, answer: str) -> str:
     """Return what a completion holds of an answer: all but the tag of a thought that the prompt opens already."""
-    rendered = codec.template.render(prompt.messages, generation_prompt=True, options=prompt.chat).text
-    mark = opened_by(rendered)
+    mark = opened_thought(codec, prompt)
     return answer if mark.start is None else take_apart(answer, mark).body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from levelhead.errors import InputError, RewardError
 from levelhead.preflight.check import NEEDS, Broken, Check, Need, Outcome, Report
@@ -30,14 +30,17 @@ SHARED: dict[Need, float] = {"data": 2.0, "rewards": 0.0, "rollouts": 30.0, "pas
 """Work of what the checks of a kind share: rendering, sampling, passes."""
 
 
+def _silent(*_: object) -> None: ...
+
+
 def preflight(
     setup: Setup,
     *,
     families: Collection[str] = (),
     needs: Collection[Need] = NEEDS,
-    tell: Tell | None = None,
-    progress: Progress | None = None,
-    stage: Stage | None = None,
+    tell: Tell = _silent,
+    progress: Progress = _silent,
+    stage: Stage = _silent,
     ranks: Ranks | None = None,
 ) -> Report:
     """Make every check on the run's own policy, tokenizer, tasks and recipe.
@@ -59,7 +62,7 @@ def preflight(
     able = [rank for rank, holds in enumerate(ranks.gathered(setup.policy.device.type != "meta")) if holds]
     mine = not able or ranks.rank == able[0]
     outcomes: list[Outcome] = []
-    with _Maker(setup, ranks.count, selection, _Listeners(tell, progress, stage)) as maker:
+    with _Maker(setup, ranks.count, selection, tell, progress, stage) as maker:
         for need in NEEDS:  # who makes none waits, for one kind of checks at a time
             parts = ranks.agreed(lambda need=need: maker.make(need) if mine else [])  # type: ignore[misc]
             outcomes += [outcome for part in parts for outcome in part]
@@ -70,14 +73,6 @@ def _named(name: str, families: Collection[str]) -> bool:
     return any(f"{name}/".startswith(f"{family}/") for family in families)
 
 
-class _Listeners(NamedTuple):
-    """Who is told while checks are made."""
-
-    tell: Tell | None
-    progress: Progress | None
-    stage: Stage | None
-
-
 class _Maker(contextlib.ExitStack):
     """Makes checks on one context, which is there from the first one on.
 
@@ -85,13 +80,15 @@ class _Maker(contextlib.ExitStack):
         setup: As the run will use it.
         processes: Of the run.
         checks: To make.
-        listeners: Called while they are made.
+        tell, progress, stage: Called while they are made.
     """
 
-    def __init__(self, setup: Setup, processes: int, checks: Sequence[Check], listeners: _Listeners) -> None:
+    def __init__(
+        self, setup: Setup, processes: int, checks: Sequence[Check], tell: Tell, progress: Progress, stage: Stage
+    ) -> None:
         super().__init__()
         self._setup, self._processes, self._checks = setup, processes, checks
-        self._listeners = listeners
+        self._tell, self._progress, self._stage = tell, progress, stage
         self._context: PreflightContext | None = None
         self._done, self._over = 0.0, False
         self._all = sum(WORK[c.needs] for c in checks) + sum(SHARED[need] for need in {c.needs for c in checks})
@@ -105,14 +102,12 @@ class _Maker(contextlib.ExitStack):
                 self._context = PreflightContext(self._setup, self._processes)
                 self.callback(self._context.close)
                 self.enter_context(untouched(self._setup.policy))
-            if index == 0 and self._listeners.stage is not None:
-                self._listeners.stage(need)
-            if self._listeners.progress is not None:
-                self._listeners.progress(check.name, self._done / self._all)
+            if index == 0:
+                self._stage(need)
+            self._progress(check.name, self._done / self._all)
             for outcome in _outcomes(check, self._context):
                 outcomes.append(outcome)
-                if self._listeners.tell is not None:
-                    self._listeners.tell(outcome)
+                self._tell(outcome)
             self._done += WORK[need] + (SHARED[need] if index == 0 else 0.0)
             self._over = check.decisive and any(outcome.status == "fail" for outcome in outcomes)
             if self._over:

@@ -183,7 +183,7 @@ def bare(grpo: Grpo) -> Grpo:
 def grpo_trial(setup: Setup, collector: Collector, groups: Sequence[Group], seed: int) -> Trial:
     """Do one GRPO step on the given groups; the gradient is left in the parameters, the weights are not changed."""
     assert setup.recipe.grpo is not None  # noqa: S101 - asked for with a grpo stage only
-    clean(setup.policy)
+    setup.policy.model.zero_grad()
     config = bare(setup.recipe.grpo)
     config = config.model_copy(update={"batch_size": len(groups) * config.group_size})
     objective, _ = make_objective(setup.recipe, config)
@@ -204,14 +204,10 @@ def grpo_trial(setup: Setup, collector: Collector, groups: Sequence[Group], seed
             )
             result = trainer.step(1)
     finally:
-        _forget_reference(setup.policy)
+        setup.policy.drop_reference()
+        if setup.policy.lora and REFERENCE_ADAPTER in setup.policy.model.peft_config:
+            setup.policy.model.delete_adapter(REFERENCE_ADAPTER)
     return Trial(result, listener, recording, groups, result.record.timings.get(metric.TIME_TRAIN, 0.0))
-
-
-def _forget_reference(policy: Policy) -> None:
-    policy.drop_reference()
-    if policy.lora and REFERENCE_ADAPTER in policy.model.peft_config:
-        policy.model.delete_adapter(REFERENCE_ADAPTER)
 
 
 def sft_trial(setup: Setup, loop: EventLoop, seed: int) -> tuple[list[TokenSequence], Listener]:
@@ -222,7 +218,7 @@ def sft_trial(setup: Setup, loop: EventLoop, seed: int) -> tuple[list[TokenSeque
     """
     sft = setup.recipe.sft
     assert sft is not None  # noqa: S101 - asked for with an sft stage only
-    clean(setup.policy)
+    setup.policy.model.zero_grad()
     changes = {"batch_size": min(sft.batch_size, DEMONSTRATIONS), "tokens_per_microbatch": WHOLE}
     small: Sft = sft.model_copy(update=changes)
     weights = [setup.weights[name] for name in setup.tasks]
@@ -235,7 +231,7 @@ def sft_trial(setup: Setup, loop: EventLoop, seed: int) -> tuple[list[TokenSeque
     with listening(setup.policy, cut=True) as listener:
         trainer().step(1)
     again = trainer()
-    clean(setup.policy)
+    setup.policy.model.zero_grad()
     return again.demonstrations(again.stream.take(small.batch_size)), listener
 
 
@@ -294,9 +290,3 @@ def cut_to(rollout: Rollout, share: float, stop_id: int | None, most: int) -> Ro
         finish="length" if stop_id is None else "stop",
     )
     return replace(rollout, turns=(*before, turn))
-
-
-def clean(policy: Policy) -> None:
-    """Drop the gradient of every parameter."""
-    for parameter in policy.model.parameters():
-        parameter.grad = None

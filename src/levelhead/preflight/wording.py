@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from levelhead.records import Prompt
 from levelhead.tasks.mutations import OPTION
@@ -58,11 +60,5 @@ def shingles(text: str) -> set[int]:
 
 def common(rows: Sequence[set[int]], share: float) -> set[int]:
     """Return the shingles that stand in more than a share of the rows, and in three at least: template, and no text."""
-    counts: dict[int, int] = {}
-    for shingle in _flat(rows):
-        counts[shingle] = counts.get(shingle, 0) + 1
+    counts = Counter(itertools.chain.from_iterable(rows))
     return {shingle for shingle, count in counts.items() if count > max(2.0, share * len(rows))}
-
-
-def _flat(rows: Iterable[set[int]]) -> Iterable[int]:
-    return (shingle for row in rows for shingle in row)

@@ -62,12 +62,10 @@ class SamplerAgrees(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where something was sampled."""
-        from levelhead.policy.rounding import tolerance
-        from levelhead.preflight.agreement import apart, by_padding, logit_size, other_temperature, recorded, shifted
+        from levelhead.preflight.agreement import apart, by_padding, other_temperature, recorded, shifted
 
-        heat = context.passes.temperature
-        plain = context.passes.plain([turn for _, turns in context.sampled.turns for turn in turns])
-        accounts, allowed = recorded(plain), tolerance(context.policy, logit_size(plain, heat))
+        passes, heat = context.passes, context.passes.temperature
+        accounts, allowed = recorded(passes.plain), passes.tolerance
         if not accounts:
             return
         gap = apart(accounts, heat)
@@ -148,16 +146,7 @@ class TrainerAgrees(Check):
         """Yield one outcome where there is a group of two rollouts."""
         import torch
 
-        from levelhead.policy.rounding import tolerance
-        from levelhead.preflight.agreement import (
-            apart,
-            gap_of,
-            logit_size,
-            other_temperature,
-            scored,
-            shifted,
-            trainer_logprobs,
-        )
+        from levelhead.preflight.agreement import apart, gap_of, other_temperature, scored, shifted, trainer_logprobs
 
         trial = context.passes.trial
         if trial is None:
@@ -175,8 +164,7 @@ class TrainerAgrees(Check):
             informative = [i for i, value in enumerate(sample.logprobs) if value != 0.0]
             by_sampler += [(logp[i : i + 1] - sample.logprobs[i]).abs() for i in informative]
         gap = gap_of(by_sampler)
-        by_plain = context.passes.plain([t for _, turns in context.sampled.turns for t in turns])
-        accounts, allowed = scored(trial, by_plain), tolerance(context.policy, logit_size(by_plain, heat))
+        accounts, allowed = scored(trial, context.passes.plain), context.passes.tolerance
         plain = apart(accounts, heat)
         evidence = {
             "mean": gap.mean,

@@ -86,7 +86,7 @@ class AnswerInPrompt(Check):
         if len(pairs) < FEWEST:
             return
         texts = [" ".join(asked(prompt, roles=True).split()) for prompt, _ in pairs]
-        answers = [" ".join(_said(answer).split()) for _, answer in pairs]
+        answers = [" ".join(form.said.split()) for _, answer in pairs for form in forms_of([answer])]
         own, chance = _shares(texts, answers)
         place = _place(texts, answers)
         fields: dict[str, Any] = {"rows": len(pairs), "chance": chance}
@@ -98,12 +98,6 @@ class AnswerInPrompt(Check):
         fields |= {"count": len(place.rows), "before": place.before, "answer": answers[row][:60], "where": where}
         evidence = {"prompts": [pairs[i][0].id for i in place.rows[:8]]}
         yield self.warn(self.shown, name, evidence=evidence, **fields)
-
-
-def _said(answer: str) -> str:
-    """Return what an answer says, without a box, tags or a last line around it."""
-    (form,) = forms_of([answer])
-    return form.said
 
 
 def _found(text: str, answer: str) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -201,9 +202,9 @@ class HeldOut(Check):
                 yield self.ok(self.apart, name, held=held)
 
     def _outcome(self, message: Message, name: str, items: Sequence[str], held: int) -> Outcome:
-        fields: dict[str, Any] = {"count": len(items), "held": held, "items": ", ".join(items[:3])}
-        certain = message in (self.shared, self.reformatted)
-        return self.outcome("fail" if certain else "warn", message, name, {"items": list(items[:8])}, fields)
+        report = self.fail if message in (self.shared, self.reformatted) else self.warn
+        evidence = {"items": list(items[:8])}
+        return report(message, name, evidence=evidence, count=len(items), held=held, items=", ".join(items[:3]))
 
     def _near(self, task: Task) -> tuple[Message, list[str]] | None:
         """Return held-out rows that are training rows in other words, and in which way, the surest way first."""
@@ -237,9 +238,7 @@ def _nearly(texts: Sequence[str], answers: Sequence[str], held: Sequence[tuple[s
     near = []
     for name, text, answer in held:
         rare = shingles(text) - template
-        shared: dict[int, int] = {}
-        for i in (i for shingle in rare for i in places.get(shingle, ())):
-            shared[i] = shared.get(i, 0) + 1
+        shared = Counter(i for shingle in rare for i in places.get(shingle, ()))
         if len(rare) >= LEAST and any(
             answers[i] == answer and count >= ALIKE * len(rare | (rows[i] - template)) for i, count in shared.items()
         ):

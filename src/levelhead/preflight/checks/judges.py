@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from levelhead.errors import InputError, RewardError
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, SingleTurnTask
-from levelhead.tasks.grader import Grader
+
+if TYPE_CHECKING:
+    from levelhead.tasks.judges import JudgeGrader
 
 ASKED = 3
 """Prompts of a task whose perfect, empty and wrong answers a judge grades."""
@@ -59,7 +61,7 @@ class Verdicts:
         return sum(grade is None for _, grade in self.grades)
 
 
-def verdicts_of(context: Context, task: SingleTurnTask, grader: Grader) -> list[Verdicts]:
+def verdicts_of(context: Context, task: SingleTurnTask, grader: JudgeGrader) -> list[Verdicts]:
     """Let the judges of a task grade answers of known worth, nine verdicts each; else three of any worth.
 
     Judges whose endpoint is of no use are not asked again by later checks, which go by the rules alone.
@@ -85,7 +87,7 @@ def verdicts_of(context: Context, task: SingleTurnTask, grader: Grader) -> list[
 
 def _asked(
     context: Context,
-    grader: Grader,
+    grader: JudgeGrader,
     whose: str,
     kinds: Sequence[str],
     grades: Coroutine[None, None, list[float | None]],
@@ -177,8 +179,9 @@ class JudgeAnswers(Check):
             for verdicts in every:
                 status: Status = "fail" if verdicts.fatal or all(v.error for v in every) else "warn"
                 if verdicts.error and verdicts.fix:
-                    fields: dict[str, Any] = {"error": verdicts.error, "fix": verdicts.fix}
-                    yield self.outcome(status, self.unusable, verdicts.whose, {"cause": verdicts.cause}, fields)
+                    evidence = {"cause": verdicts.cause}
+                    fields = {"error": verdicts.error, "fix": verdicts.fix}
+                    yield self.outcome(status, self.unusable, verdicts.whose, evidence=evidence, **fields)
                 elif verdicts.error:
                     yield self.fail(self.misnamed, verdicts.whose, error=verdicts.error)
 
@@ -216,8 +219,9 @@ class JudgeGrades(Check):
                     yield self.ok(self.right, verdicts.whose, evidence=evidence, count=count)
                     continue
                 hopeless = failed * 2 > count or not {"perfect", "unknown"} & verdicts.means.keys()
-                fields: dict[str, Any] = {"failed": failed, "count": count, "last": verdicts.last}
-                yield self.outcome("fail" if hopeless else "warn", self.missing, verdicts.whose, evidence, fields)
+                report = self.fail if hopeless else self.warn
+                fields = {"failed": failed, "count": count, "last": verdicts.last}
+                yield report(self.missing, verdicts.whose, evidence=evidence, **fields)
 
 
 class JudgeOrder(Check):

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.errors import InputError
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
@@ -93,11 +93,10 @@ def _states(pairs: Sequence[Pair], *, shared: bool) -> list[tuple[int, bool]]:
         for end in range(len(context), len(whole)):
             state = (prefix_group if shared else index, *whole[:end])
             states.setdefault(state, {}).setdefault(whole[end], []).append(advantage)
-    return [(state[-1], all(map(_cancel, following.values()))) for state, following in states.items()]
-
-
-def _cancel(advantages: Sequence[float]) -> bool:
-    return abs(sum(advantages)) <= 1e-6 * sum(map(abs, advantages))
+    return [
+        (state[-1], all(abs(sum(each)) <= 1e-6 * sum(map(abs, each)) for each in following.values()))
+        for state, following in states.items()
+    ]
 
 
 SPARED = 0.2
@@ -176,8 +175,7 @@ class CompletionOnly(Check):
         values = trial.result.record.values
         if not math.isfinite(values[metric.LOSS]):
             shown = {"loss": metric.LOSS, "entropy": metric.ENTROPY, "kl": metric.KL}
-            fields: dict[str, Any] = {name: str(values.get(key, 0.0)) for name, key in shown.items()}
-            yield self.fail(self.not_finite, **fields)
+            yield self.fail(self.not_finite, **{name: str(values.get(key, 0.0)) for name, key in shown.items()})
             return
         pairs = [
             Pair(turn.context_ids, turn.completion_ids, i, advantage)
@@ -195,8 +193,8 @@ class CompletionOnly(Check):
         missing, left_out = places.missing.total(), places.left_out.total()
         if places.outside:
             at = spelled(context.codec, list(places.outside)[:4])
-            fields: dict[str, Any] = {"outside": places.outside.total(), "missing": missing, "states": places.states}
-            yield self.fail(self.outside, at=at, **fields)
+            outside = places.outside.total()
+            yield self.fail(self.outside, at=at, outside=outside, missing=missing, states=places.states)
         elif missing and missing > spared * places.states + places.certain:
             at = spelled(context.codec, list(places.missing)[:4])
             yield self.fail(self.missing, at=at, missing=missing, states=places.states)

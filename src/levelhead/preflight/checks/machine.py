@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
-from levelhead.records import Group, Turn
 
 GIB = 1 << 30
 MUCH_TOO_LARGE = 1.5
@@ -66,8 +65,8 @@ class MemoryEstimate(Check):
         elif total <= CLOSE * room:
             yield self.ok(self.right, evidence=evidence, total=total, room=room, phase=phase)
         else:
-            fields: dict[str, Any] = {"total": total, "room": room, "phase": phase}
-            yield self.outcome("fail" if total > MUCH_TOO_LARGE * room else "warn", self.large, "", evidence, fields)
+            report = self.fail if total > MUCH_TOO_LARGE * room else self.warn
+            yield report(self.large, evidence=evidence, total=total, room=room, phase=phase)
 
 
 class MicroBatchFits(Check):
@@ -103,7 +102,6 @@ class MicroBatchFits(Check):
         import torch
 
         from levelhead.policy.packing import TokenSequence
-        from levelhead.preflight.trial import clean
 
         policy, grpo = context.policy, context.grpo
         stages = [stage for stage in (context.recipe.sft, grpo) if stage is not None]
@@ -129,7 +127,7 @@ class MicroBatchFits(Check):
             peak = torch.cuda.max_memory_allocated(policy.device) / GIB
             yield self.ok(self.right, tokens=tokens, peak=peak)
         finally:
-            clean(policy)
+            policy.model.zero_grad()
             gc.collect()
             torch.cuda.empty_cache()
 
@@ -163,27 +161,17 @@ class Throughput(Check):
         cost, rollouts = context.sampled.cost, max(len(context.rollouts), 1)
         sampled = sum(len(turn.completion_ids) for turn in context.turns) / rollouts
         longest = max(len(turn.context_ids) for turn in context.turns)
-        tried = sum(
-            len(t.context_ids) / len(g.rollouts) + len(t.completion_ids) for g in trial.groups for t in _turns(g)
-        )
+        turns = [(turn, len(group.rollouts)) for group in trial.groups for r in group.rollouts for turn in r.turns]
+        tried = sum(len(turn.context_ids) / k + len(turn.completion_ids) for turn, k in turns)
         whole = grpo.batch_size * (longest / grpo.group_size + grpo.sampling.max_new_tokens)
         share = grpo.batch_size / rollouts
         longer = grpo.sampling.max_new_tokens / max(sampled, 1.0)
         sample = cost.sample_s * max(1.0, share / 4) * longer
         score, train = (cost.score_s + cost.env_s) * share, trial.seconds * whole / max(tried, 1.0) * grpo.epochs
         seconds = sample + score + train
-        fields: dict[str, Any] = {
-            "seconds": seconds,
-            "sample": sample,
-            "score": score,
-            "train": train,
-            "steps": grpo.steps,
-        }
-        yield self.ok(self.step, minutes=seconds * grpo.steps / 60, **fields)
-
-
-def _turns(group: Group) -> Iterator[Turn]:
-    return (turn for rollout in group.rollouts for turn in rollout.turns)
+        minutes = seconds * grpo.steps / 60
+        parts = {"sample": sample, "score": score, "train": train}
+        yield self.ok(self.step, seconds=seconds, minutes=minutes, steps=grpo.steps, **parts)
 
 
 HIDDEN, FEW = 0.7, 0.1
@@ -245,4 +233,5 @@ class VisibleUpdate(Check):
             if seen.cosine >= HIDDEN:
                 yield self.ok(self.right, stage, **fields)
             else:
-                yield self.outcome("fail" if stored and seen.cosine < FEW else "warn", self.lost, stage, {}, fields)
+                report = self.fail if stored and seen.cosine < FEW else self.warn
+                yield report(self.lost, stage, **fields)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
+from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.tasks.base import Answer, SingleTurnTask
 
 if TYPE_CHECKING:
@@ -41,7 +41,29 @@ def _misplaced(by: str, by_zh: str) -> tuple[Message, Message]:
     return out_of_step, shuffled
 
 
-class PairsText(Check):
+class _Pairs(Check):
+    """What is common to both ways of asking whether answers belong to their prompts."""
+
+    alike = Message("most prompts have the same perfect answer", "大多数题目的标准答案相同")
+
+    def _tasks(self, context: Context) -> Iterator[tuple[str, SingleTurnTask, Rows]]:
+        """Yield the tasks of single answers with neighbouring rows, two at least."""
+        from levelhead.preflight.pairing import neighbours
+
+        for name, task in context.scorable.items():
+            if isinstance(task, SingleTurnTask) and not task.demonstrates:
+                rows = neighbours(context, name, task)
+                if len(rows.prompts) > 1:
+                    yield name, task, rows
+
+    def _outcome(self, name: str, pairing: Pairing) -> Outcome:
+        message = self.messages()[pairing.key]
+        if pairing.key in ("out-of-step", "shuffled"):
+            return self.fail(message, name, evidence=pairing.evidence, **pairing.fields)
+        return self.ok(message, name, **pairing.fields)
+
+
+class PairsText(_Pairs):
     """Looks for another order of the rows in which answers share more rare words with their prompts."""
 
     name = "pairs/text/TASK"
@@ -59,7 +81,6 @@ class PairsText(Check):
         "a shuffle.",
         "与题目没有共同词的答案什么也说明不了。数据有上万行时，它能看出错位，较难看出打乱。",
     )
-    alike = Message("most prompts have the same perfect answer", "大多数题目的标准答案相同")
     belong = Message(
         "{n} answers share more words with their own prompts than with others' (p = {p:.1g})",
         "{n} 个答案与自己的题比与别的题有更多共同的词（p = {p:.1g}）",
@@ -72,21 +93,14 @@ class PairsText(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers."""
-        from levelhead.preflight.pairing import alike, judge, level_of, neighbours, word_fits
+        from levelhead.preflight.pairing import alike, judge, level_of, word_fits
 
-        for name, task in context.setup.tasks.items():
-            if task.demonstrates or not isinstance(task, SingleTurnTask):
-                continue
-            rows = neighbours(context, name, task)
-            if len(rows.prompts) < 2:
-                continue
+        for name, _, rows in self._tasks(context):
             if alike(rows):
                 yield self.ok(self.alike, name)
                 continue
             pairing = judge(word_fits(rows.prompts, rows.answers), rows, context.seed, level_of(context))
-            status: Status = "pass" if pairing.key in ("belong", "unknown") else "fail"
-            message = self.messages()[pairing.key]
-            yield self.outcome(status, message, name, pairing.evidence if status == "fail" else {}, pairing.fields)
+            yield self._outcome(name, pairing)
 
 
 PATIENCE_S = 0.1
@@ -97,7 +111,7 @@ LEAST = 20
 """Rows that are scored at least, where that takes no more than ``DOUBT_S``."""
 
 
-class PairsScores(Check):
+class PairsScores(_Pairs):
     """Scores neighbouring rows' answers under each other's prompts."""
 
     name = "pairs/scores/TASK"
@@ -114,7 +128,6 @@ class PairsScores(Check):
         "Where most prompts have one answer, nothing is compared; nor are answers and a reward shuffled alike.",
         "大多数题目答案相同时无从比较；答案与奖励以同样方式打乱也看不出来。",
     )
-    alike = Message("most prompts have the same perfect answer", "大多数题目的标准答案相同")
     costly = Message(
         "a score costs calls elsewhere, so answers are not scored under other prompts",
         "打分需要调用外部服务，因此没有把答案放到别的题目下打分",
@@ -135,23 +148,15 @@ class PairsScores(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task of single answers."""
-        from levelhead.preflight.pairing import alike, neighbours
+        from levelhead.preflight.pairing import alike
 
-        for name, task in context.scorable.items():
-            if task.demonstrates or not isinstance(task, SingleTurnTask):
-                continue
-            rows = neighbours(context, name, task)
-            if len(rows.prompts) < 2:
-                continue
+        for name, task, rows in self._tasks(context):
             if task.rules is None:
                 yield self.ok(self.costly, name)
             elif alike(rows):
                 yield self.ok(self.alike, name)
             else:
-                pairing = self._pairing(context, task.rules, rows)
-                status: Status = "fail" if pairing.key in ("out-of-step", "shuffled") else "pass"
-                message, evidence = self.messages()[pairing.key], pairing.evidence if status == "fail" else {}
-                yield self.outcome(status, message, name, evidence, pairing.fields)
+                yield self._outcome(name, self._pairing(context, task.rules, rows))
 
     def _pairing(self, context: Context, rules: SingleTurnTask, rows: Rows) -> Pairing:
         """Score a few rows, and all of them where these leave a doubt that can be afforded."""

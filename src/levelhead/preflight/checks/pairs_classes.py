@@ -121,7 +121,6 @@ class PairsClasses(Check):
 
 def _names_classes(prompts: Sequence[Prompt], labels: Sequence[str]) -> bool:
     """Whether answers are names of classes, which texts' words go with: all Latin, and no options of single rows."""
-    from levelhead.preflight.wording import asked
     from levelhead.tasks.mutations import forms_of
 
     texts = [asked(prompt).casefold() for prompt in prompts]

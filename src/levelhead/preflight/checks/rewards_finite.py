@@ -14,7 +14,22 @@ PROBED = 4
 """Prompts of a task whose answers are scored."""
 
 
-class KnownRewardsFinite(Check):
+class _Finite(Check):
+    """What is said of a reward function that fails."""
+
+    wrong: Message
+    known_fix = Message("{error}", "{error}", fix=Fix("{fix}", "{fix}"))
+
+    def _failed(self, error: RewardError, of: str = "") -> Outcome:
+        first = str(error).splitlines()[0]
+        return (
+            self.fail(self.known_fix, of, error=first, fix=error.fix)
+            if error.fix
+            else self.fail(self.wrong, of, error=first)
+        )
+
+
+class KnownRewardsFinite(_Finite):
     """Scores perfect, empty and nonsense answers to a few prompts."""
 
     name = "rewards/finite/TASK"
@@ -31,7 +46,6 @@ class KnownRewardsFinite(Check):
         "{error}",
         fix=Fix("correct the reward function: the message names it and the row", "修正奖励函数：消息中有函数名和行号"),
     )
-    known_fix = Message("{error}", "{error}", fix=Fix("{fix}", "{fix}"))
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task that scores single answers by rules."""
@@ -42,16 +56,12 @@ class KnownRewardsFinite(Check):
                 scores = by_construction(context, task.rules, context.prompts[name][:PROBED])
             except RewardError as error:
                 context.unscorable.add(name)
-                first = str(error).splitlines()[0]
-                if error.fix:
-                    yield self.fail(self.known_fix, name, error=first, fix=error.fix)
-                else:
-                    yield self.fail(self.wrong, name, error=first)
-                continue
-            yield self.ok(self.right, name, kinds=", ".join(scores))
+                yield self._failed(error, name)
+            else:
+                yield self.ok(self.right, name, kinds=", ".join(scores))
 
 
-class RewardsFinite(Check):
+class RewardsFinite(_Finite):
     """Scores the shared rollouts through the run's own collector."""
 
     name = "rewards/finite"
@@ -74,17 +84,11 @@ class RewardsFinite(Check):
             "修正奖励函数（消息中有函数名和行号），或设 tasks[].on_reward_error: drop",
         ),
     )
-    known_fix = Message("{error}", "{error}", fix=Fix("{fix}", "{fix}"))
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Look at the error, if any, that scoring the rollouts met."""
         error = context.sampled.error
-        if error is None:
-            yield self.ok(self.right, count=len(context.rollouts))
-        elif error.fix:
-            yield self.fail(self.known_fix, error=str(error).splitlines()[0], fix=error.fix)
-        else:
-            yield self.fail(self.wrong, error=str(error).splitlines()[0])
+        yield self.ok(self.right, count=len(context.rollouts)) if error is None else self._failed(error)
 
 
 class RewardsDropped(Check):
@@ -125,4 +129,4 @@ class RewardsDropped(Check):
                 continue
             hopeless = tally.dropped == tally.answers and context.recipe.sft is None
             status: Status = "fail" if hopeless else "warn"
-            yield self.outcome(status, self.many, task, evidence, fields | {"error": str(tally.error)})
+            yield self.outcome(status, self.many, task, evidence=evidence, error=str(tally.error), **fields)

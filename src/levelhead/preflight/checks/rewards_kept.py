@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.preflight.known import same, scores_of, tasks_known, total_of
@@ -68,9 +67,8 @@ class RewardsRange(Check):
             if outside:
                 yield self.fail(self.outside, name, reward=outside[0], low=low, high=high)
             elif perfect and min(perfect) < high - slack:
-                far = high - min(perfect) > SHORT_OF * (high - low)
-                fields: dict[str, Any] = {"reward": min(perfect), "high": high}
-                yield self.outcome("fail" if far else "warn", self.unreachable, name, {}, fields)
+                report = self.fail if high - min(perfect) > SHORT_OF * (high - low) else self.warn
+                yield report(self.unreachable, name, reward=min(perfect), high=high)
             elif min(totals) > low + slack:
                 yield self.warn(self.no_floor, name, count=len(totals), low=low, reward=min(totals))
             else:
@@ -123,14 +121,10 @@ class RewardsRoundTrip(Check):
             i = min(off, key=lambda at: probes.kinds[at] != "oracle")
             text, now = probes.answers[i].text, back[i].text
             near = slice(max(0, parting(text, now) - 20), parting(text, now) + 20)
-            fields: dict[str, Any] = {
-                "before": total_of(scores[i]),
-                "after": total_of(after[i]),
-                "text": text[near],
-                "now": now[near],
-            }
+            counts = {"off": len(off), "count": len(back)}
+            totals = {"before": total_of(scores[i]), "after": total_of(after[i])}
             evidence = {"text": text[:200], "after": now[:200]}
-            yield self.fail(self.changed, name, evidence=evidence, off=len(off), count=len(back), **fields)
+            yield self.fail(self.changed, name, evidence=evidence, text=text[near], now=now[near], **counts, **totals)
 
 
 class RewardsAttached(Check):
@@ -203,6 +197,6 @@ class RewardsAttached(Check):
         if moved:
             return self.warn(self.by_order, name, off=len(moved), count=count)
         if off:
-            fields: dict[str, Any] = {"carried": pairs[off[0]][1].reward, "alone": forward[off[0]]}
-            return self.fail(self.out_of_step, name, off=len(off), count=count, **fields)
+            carried, alone = pairs[off[0]][1].reward, forward[off[0]]
+            return self.fail(self.out_of_step, name, off=len(off), count=count, carried=carried, alone=alone)
         return self.ok(self.right, name, count=count)

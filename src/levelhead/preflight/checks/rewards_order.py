@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, pstdev
-from typing import Any
 
 from levelhead.preflight.check import LEVEL, Check, Context, Fix, Message, Outcome
 from levelhead.preflight.known import by_construction
@@ -124,8 +123,8 @@ class RewardsOrder(Check):
         if means["oracle"] <= means.get("empty", float("-inf")):
             return self.fail(self.empty_wins, name, evidence=evidence, oracle=means["oracle"], empty=means["empty"])
         if means["oracle"] <= means.get("gibberish", float("-inf")):
-            fields: dict[str, Any] = {"oracle": means["oracle"], "gibberish": means["gibberish"]}
-            return self.fail(self.nonsense_wins, name, evidence=evidence, **fields)
+            shown = {kind: means[kind] for kind in ("oracle", "gibberish")}
+            return self.fail(self.nonsense_wins, name, evidence=evidence, **shown)
         guesses = isinstance(task, SingleTurnTask) and task.guesses
         better, compared = (0, 0) if guesses else _own_prompts(scores)
         # Noisy rewards leave a good answer behind on some prompts: more often at home than chance is in step.

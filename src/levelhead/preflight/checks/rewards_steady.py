@@ -30,16 +30,13 @@ def other_random_numbers() -> Iterator[None]:
     """Seed every global generator otherwise inside."""
     import torch
 
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 - the global one is kept
-    random.seed(20_240_229)
-    np.random.seed(20_240_229)  # noqa: NPY002 - rewards may draw from it
-    torch.manual_seed(20_240_229)
-    try:
+    from levelhead.preflight.context import same_random_numbers
+
+    with same_random_numbers():
+        random.seed(20_240_229)
+        np.random.seed(20_240_229)  # noqa: NPY002 - rewards may draw from it
+        torch.manual_seed(20_240_229)
         yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002 - restored
-        torch.set_rng_state(states[2])
 
 
 class _LaterDate(dt.date):
@@ -219,15 +216,14 @@ class RewardsSteady(Check):
         for message, other in readings.items():
             if changed := _changed(base, other):
                 status: Status = "fail" if max(noise.values()) > NOISE else "warn"
-                return self.outcome(status, message, name, evidence, changed)
+                return self.outcome(status, message, name, evidence=evidence, **changed)
         if skipped := _left_out(alone, base) or [len(base) - 1 - i for i in _left_out(alone[::-1], base[::-1])]:
             text = answers[skipped[0]].text[:60]
             off = int(_changed(alone, base)["off"])
             return self.fail(self.shifted, name, off=off, count=len(base), left_out=len(skipped), text=text)
         if _out_of_step(base, alone) or _out_of_step(base, backwards):
             return self.fail(self.out_of_step, name, evidence=evidence)
-        changed = _changed(base, backwards) or _changed(base, alone)
-        if changed:
+        if changed := _changed(base, backwards) or _changed(base, alone):
             return self.warn(self.batch, name, evidence=evidence, **changed)
         return self.ok(self.right, name, evidence=evidence, count=len(answers))
 
@@ -250,8 +246,8 @@ class RewardsSteady(Check):
         pairs = [(a, b) for a, b in context.loop.run(both()) if a is not None and b is not None]
         off = [(a, b) for a, b in pairs if abs(a - b) > 1e-9]
         if off:
-            fields: dict[str, Any] = {"off": len(off), "count": len(pairs), "before": off[0][0], "after": off[0][1]}
-            return self.fail(self.episode, name, **fields)
+            before, after = off[0]
+            return self.fail(self.episode, name, off=len(off), count=len(pairs), before=before, after=after)
         return self.ok(self.replayed, name, count=len(pairs))
 
 

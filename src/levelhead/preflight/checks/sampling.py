@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.preflight.known import answer_lengths
@@ -54,7 +53,7 @@ class MinimumLength(Check):
             yield self.ok(self.right, shortest=shortest, least=least)
             return
         status: Status = "fail" if short > 0.5 else "warn"
-        yield self.outcome(status, self.too_long, "", {}, {"short": short, "least": least, "shortest": shortest})
+        yield self.outcome(status, self.too_long, short=short, least=least, shortest=shortest)
 
 
 class MaximumLength(Check):
@@ -99,8 +98,8 @@ class MaximumLength(Check):
         if not share:
             yield self.ok(self.right, longest=longest, most=most)
             return
-        fields: dict[str, Any] = {"share": share, "longest": longest, "where": where, "most": most}
-        yield self.outcome("fail" if share > 0.5 else "warn", self.cut, "", {}, fields)
+        status: Status = "fail" if share > 0.5 else "warn"
+        yield self.outcome(status, self.cut, share=share, longest=longest, where=where, most=most)
 
 
 class Temperature(Check):

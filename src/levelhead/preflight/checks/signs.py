@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
@@ -111,11 +111,10 @@ class SignAudit(Check):
         if trial is None or context.grpo is None:
             return
         by_rewards = context.grpo.advantage.kind != "custom"
+        pairs = zip(trial.objective.micro_batches, trial.listener.stats, strict=True)
         errors = [
             error
-            for slopes, (_, along, along_entropy) in zip(
-                trial.objective.micro_batches, trial.listener.stats, strict=True
-            )
+            for slopes, (_, along, along_entropy) in pairs
             for error in self._of_micro_batch(slopes, along, along_entropy, by_rewards=by_rewards)
         ]
         yield from errors
@@ -152,8 +151,7 @@ class SignAudit(Check):
             wanted = term.weight * (-1.0 if sense == "maximize" else 1.0)
             actual = factor / float(natural.norm())
             if abs(actual - wanted) > WEIGHT_ERROR * abs(wanted):
-                fields: dict[str, Any] = {"term": term.name, "task": slopes.task, "actual": actual, "wanted": wanted}
-                yield self.fail(self.wrong_weight, **fields)
+                yield self.fail(self.wrong_weight, term=term.name, task=slopes.task, actual=actual, wanted=wanted)
             if (wrong := self._wrong(slopes, term, natural, by_rewards=by_rewards)) is not None:
                 yield wrong
 
@@ -239,6 +237,5 @@ class Descent(Check):
         if not descent.judged:
             yield self.ok(self.unjudged, evidence=evidence, why=descent.why)
             return
-        message = self.right if descent.agrees else self.wrong
-        fields: dict[str, Any] = {"measured": descent.measured, "predicted": descent.predicted}
-        yield self.outcome("pass" if descent.agrees else "fail", message, "", evidence, fields)
+        report, message = (self.ok, self.right) if descent.agrees else (self.fail, self.wrong)
+        yield report(message, evidence=evidence, measured=descent.measured, predicted=descent.predicted)

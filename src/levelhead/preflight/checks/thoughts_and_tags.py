@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from levelhead.errors import InputError
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 from levelhead.preflight.known import known_answers, scores_of, total_of
 from levelhead.tasks.base import SingleTurnTask
-from levelhead.text.thoughts import holds_thought, opened_by
+from levelhead.text.thoughts import Thought, holds_thought
 
 if TYPE_CHECKING:
     from levelhead.text.template import ChatTemplate
@@ -74,6 +74,7 @@ class LostText(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task."""
+        from levelhead.preflight.rendering import opened_thought
         from levelhead.text.traits import left_out, probe
 
         codec = context.codec
@@ -82,18 +83,13 @@ class LostText(Check):
             lost = [part for prompt in prompts if (part := left_out(codec, prompt.messages, prompt.chat))]
             if lost:
                 role, text = lost[0][0]
-                counts: dict[str, Any] = {"count": len(lost), "prompts": len(prompts)}
-                yield self.warn(
-                    self.dropped, name, evidence={"left_out": lost[:5]}, role=role, text=text[:60], **counts
-                )
+                evidence, counts = {"left_out": lost[:5]}, {"count": len(lost), "prompts": len(prompts)}
+                yield self.warn(self.dropped, name, evidence=evidence, role=role, text=text[:60], **counts)
                 continue
             if not isinstance(task, SingleTurnTask) and probe(codec).drops_reasoning:
                 yield self.warn(self.unseen, name)
                 continue
-            ends = [
-                codec.template.render(p.messages, generation_prompt=True, options=p.chat).text[-60:] for p in prompts
-            ]
-            mark = opened_by(ends[0]) if ends else opened_by("")
+            mark = opened_thought(codec, prompts[0]) if prompts else Thought()
             answers = [answer for prompt in prompts for answer in (task.oracle(prompt) or ())[:1]]
             silent = [answer for answer in answers if not holds_thought(answer)]
             if context.recipe.sft is not None and mark.start is not None and silent:
@@ -179,13 +175,11 @@ class SpelledTags(Check):
                 files += bool(controls)
                 tokens.update(dict.fromkeys(controls))
             counts = {"prompts": prompts, "answers": answers, "asked": asked, "files": files}
+            evidence = {"tokens": list(tokens)}
             if before:
-                fields = {"count": before, "prompts": prompts, "mark": mark}
-                yield self.warn(self.rendered, name, evidence={"tokens": list(tokens)}, **fields)
+                yield self.warn(self.rendered, name, evidence=evidence, count=before, prompts=prompts, mark=mark)
             elif tokens:
-                yield self.warn(
-                    self.spelled, name, evidence={"tokens": list(tokens)}, tokens=", ".join(tokens), **counts
-                )
+                yield self.warn(self.spelled, name, evidence=evidence, tokens=", ".join(tokens), **counts)
             else:
                 yield self.ok(self.right, name)
 
@@ -246,13 +240,13 @@ class OpenedThought(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task that scores by rules and whose prompts open a thought."""
+        from levelhead.preflight.rendering import opened_thought
+
         for name in context.scorable:
             probes = known_answers(context, name)
             if probes is None:
                 continue
-            first = probes.answers[0].prompt
-            rendered = context.codec.template.render(first.messages, generation_prompt=True, options=first.chat).text
-            mark = opened_by(rendered)
+            mark = opened_thought(context.codec, probes.answers[0].prompt)
             if mark.start is None:
                 continue
             perfect = [a for kind, a in zip(probes.kinds, probes.answers, strict=True) if kind == "oracle"]
