@@ -95,7 +95,7 @@ async def task() -> AsyncIterator[BrowserTask]:
 
     try:
         made = BrowserTask(Browser(kind="browser", tasks=list(page_names()), items=2, pages=4, spare_pages=0))
-        await made.pool().warm()
+        await made.pool().running()
     except InputError as error:
         missing(str(error))
     yield made
