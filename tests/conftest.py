@@ -63,7 +63,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Look for garbage again, in what the tests themselves make."""
-    gc.freeze()
     gc.enable()
 
 
@@ -96,7 +95,7 @@ async def task() -> AsyncIterator[BrowserTask]:
 
     try:
         made = BrowserTask(Browser(kind="browser", tasks=list(page_names()), items=2, pages=4, spare_pages=0))
-        await made.pool().warm()
+        await made.pool().running()
     except InputError as error:
         missing(str(error))
     yield made
