@@ -235,10 +235,13 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write model (or adapter) and tokenizer in Hugging Face format; whole models stop where this policy stops."""
+        self._write(folder)
+
+    def _write(self, folder: Path, **options: Any) -> None:
         generation = getattr(self.model, "generation_config", None)
         if generation is not None:
             generation.eos_token_id = sorted(self.codec.stop_ids)
-        options = {"save_embedding_layers": False} if self.lora else {}
+        options |= {"save_embedding_layers": False} if self.lora else {}
         with without_progress_bars():
             self.model.save_pretrained(str(folder), **options)
         self.codec.save(folder)
@@ -319,10 +322,8 @@ class Policy:
     def _frozen_copy(self) -> nn.Module:
         """A copy that reads the micro-batches that are packed for the policy."""
         _ = self.backend  # chosen before the copy is made, which then computes its attention in the same way
-        clone = copy.deepcopy(self.base)
-        clone.requires_grad_(False)
-        clone.eval()
-        return clone
+        clone: nn.Module = copy.deepcopy(self.base)
+        return clone.requires_grad_(False).eval()
 
     def _copy_adapter(self) -> None:
         from peft import get_peft_model_state_dict, set_peft_model_state_dict
