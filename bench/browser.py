@@ -111,7 +111,7 @@ async def main() -> None:
 
 async def many_warm(task: BrowserTask, tasks: Sequence[str], pages: int) -> None:
     """Open every page once, so that loading is not in the figures."""
-    await task.pool().warm()
+    await task.pool().running()
     for name in tasks:
         tabs = [await task.pool().lend(name) for _ in range(pages)]
         for tab in tabs:

@@ -6,6 +6,7 @@ LEVELHEAD_REQUIRE_BROWSER=1 makes that a failure.  No other test can start one.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -34,6 +35,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# What is imported while tests are collected lives as long as the process: nobody looks for garbage in it.
+gc.disable()
+
 # The same cases in every run of the suite; HYPOTHESIS_PROFILE=default looks for new ones.
 with suppress(ModuleNotFoundError):  # a bare machine with a GPU runs the tests marked gpu without it
     from hypothesis import settings
@@ -55,6 +59,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.fixturenames.insert(0, "require_browser")
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, in what the tests themselves make."""
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -86,7 +95,7 @@ async def task() -> AsyncIterator[BrowserTask]:
 
     try:
         made = BrowserTask(Browser(kind="browser", tasks=list(page_names()), items=2, pages=4, spare_pages=0))
-        await made.pool().warm()
+        await made.pool().running()
     except InputError as error:
         missing(str(error))
     yield made

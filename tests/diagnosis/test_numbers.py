@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import levelhead.diagnosis
-from levelhead.diagnosis.detectors.base import THRESHOLDS, Tuned, thresholds
+from levelhead.diagnosis.detectors.base import Tuned
+from levelhead.diagnosis.trend import THRESHOLDS, thresholds
 
 ROOM = Path(levelhead.diagnosis.__file__).parent
 FILES = [
@@ -77,9 +78,9 @@ def argued(detector: ast.ClassDef) -> set[str]:
 
 def test_every_number_of_the_table_is_used_and_every_number_used_is_in_the_table() -> None:
     used = {}
-    for path in (ROOM / "detectors").glob("*.py"):
+    for path in FILES:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Tuned" for b in node.bases):
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(b) in ("Tuned", "Numbered") for b in node.bases):
                 own = {
                     name.id
                     for line in node.body
@@ -89,6 +90,7 @@ def test_every_number_of_the_table_is_used_and_every_number_used_is_in_the_table
                 }
                 mine = [one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.isupper()]
                 used[node.name] = {one.attr for one in mine if ast.unparse(one.value) == "self"} - own | argued(node)
+    assert used.pop("Tuned") == set()  # what all detectors share has no numbers of its own
     assert used == {name: set(numbers) for name, numbers in thresholds().items()}
 
 

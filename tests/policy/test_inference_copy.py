@@ -85,6 +85,24 @@ def test_a_reference_adapter_is_shared_and_switching_to_it_leaves_a_twin_alone()
     assert len(inference_copy.copied(policy)) == len(policy.parameters)
 
 
+def test_the_weights_of_a_twin_are_its_own_while_it_samples_by_converted_ones(policy: Policy) -> None:
+    """A checkpoint of an asynchronous run is written while another thread samples."""
+    policy.compute_dtype = torch.bfloat16
+    inference_copy = policy.inference_copy()
+    own = inference_copy.copied(policy)
+    layer = next(module for module in inference_copy.base.modules() if type(module) is torch.nn.Linear)
+    seen: list[tuple[torch.dtype, bool]] = []
+
+    def look(module: torch.nn.Module, _: Any) -> None:
+        now = inference_copy.copied(policy)
+        same = len(now) == len(own) and all(a.data_ptr() == b.data_ptr() for a, b in zip(now, own, strict=True))
+        seen.append((module.weight.dtype, same))
+
+    layer.register_forward_pre_hook(look)
+    draws(inference_copy)
+    assert set(seen) == {(torch.bfloat16, True)}
+
+
 @pytest.mark.usefixtures("one_thread")
 def test_a_twin_draws_in_one_thread_while_the_policy_trains_in_another(policy: Policy) -> None:
     ids = codec_ids()

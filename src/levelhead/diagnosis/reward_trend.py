@@ -13,7 +13,7 @@ from typing import Literal
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.history import REWARD_PART, History, Series
-from levelhead.diagnosis.trend import _SHORT, Height, Trend, height_of, trend
+from levelhead.diagnosis.trend import _SHORT, Height, Numbered, Trend, height_of, trend
 from levelhead.metrics import held_out
 
 ALL_DRAWN = metric.REDRAW_REWARD
@@ -38,44 +38,12 @@ _TASK_SCORE = re.compile(
 """Scores that no reward function is called by."""
 
 
-class RewardTrend:
+class RewardTrend(Numbered):
     """How the reward of a run went: by its reward, its held-out scores, or the part that judges correctness.
 
     Args:
         history: The run.
     """
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    _NEARLY_ALL = 0.9  # share of the steps that must tell what was drawn
-    _MOST_CURVES = 20  # held-out curves that are looked at
-    _SCORE_ROWS = 3  # readings of a score of the task that judges the reward
-    _UNLUCKY = 8  # one reading in so many may lie lower
-    _NEWEST = -8  # readings that tell whether all is solved
-    _FROZEN = 4  # rows of one value that are frozen
-    _LEAP_ROWS = 20  # moving rows below which a rise is a leap,
-    _LEAP_SHARE = 0.3  # or their share of the run
-    _STILL_ROWS = 6  # rows of a part that never moved
-    _NOT_EARNED = 0.2  # what a leap, or a rise of form alone, counts
-    _EVALUATIONS = 8  # held-out readings that have the last word
-    _NO_RISE = 0.1  # strength of a rise that is none
-    _GOOD = 0.9  # held-out score that need not rise
-    _CONTRADICTED = 0.5  # what a rise of the reward counts that held-out scores do not share
-    _SOME = 0.05  # largest reward of a run that has any
-    _ONE = 1.0001  # largest reward in [0, 1], rounding included
-    _BELOW_ZERO = -1e-6  # smallest, rounding included
-    _SUM_QUANTILE = 0.9  # quantile of the rows in which parts must sum to the total,
-    _SUM_WITHIN = 0.02  # within this share
-    _NEAR_TOP = (0.8, 0.95)  # share of the maximum that is near it
-    _RIGHT = (0.1, 0.4)  # part of the answers that must be right
-    _RISEN = (0.1, 0.3)  # strength of a rise that holds
-    _KEPT = (0.4, 0.2)  # share of the gain that was given back
-    _SLIPPED = (0.15, 0.3)  # share of the maximum that was lost
-    _BEGIN = 0.25  # share of the rows that the second half is compared with
-    _HALF_ROWS = 12  # rows before halves are compared
-    _HALF_SURE = (1.5, 3.0)  # standard errors by which they differ
-    _HALF_MATTERS = (0.2, 0.6)  # gain as a share of the level, or of the spread of rewards within groups
-    _SHAPE = 0.3  # strength from which a trend has a direction
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -89,7 +57,7 @@ class RewardTrend:
 
     def _pick(self) -> str:
         rewards = self._history.series(metric.REWARD)
-        if len(self._history.series(ALL_DRAWN)) > self._NEARLY_ALL * max(len(rewards), 1):
+        if len(self._history.series(ALL_DRAWN)) > self.NEARLY_ALL * max(len(rewards), 1):
             return ALL_DRAWN
         if len(rewards):
             return metric.REWARD
@@ -101,7 +69,7 @@ class RewardTrend:
             s for s in self._history.matching(held_out.NUMBER.prefix) if len(s) >= 2 and _EVAL_SCORE.search(s.name)
         ]
         # A task's score sums up its other metrics.
-        return [s for s in curves if s.name.endswith("/score")] or curves[: self._MOST_CURVES]
+        return [s for s in curves if s.name.endswith("/score")] or curves[: self.MOST_CURVES]
 
     def _errors(self, score: str) -> Series | None:
         """Standard errors of a held-out score, where they are logged beside it."""
@@ -119,7 +87,7 @@ class RewardTrend:
         return {
             s.name: trend(s)
             for s in self._history.parts("outcome")
-            if len(s) >= self._SCORE_ROWS and _TASK_SCORE.match(REWARD_PART.sub(r"\g<name>", s.name))
+            if len(s) >= self.SCORE_ROWS and _TASK_SCORE.match(REWARD_PART.sub(r"\g<name>", s.name))
         }
 
     @property
@@ -136,14 +104,14 @@ class RewardTrend:
         values, top = self._history.series(self.source).values, self.top
         if not values or top is None or top <= 0 or min(values) < NOT_FAR * top:
             return False
-        return sum(value < AT_TOP * top for value in values) <= max(1, len(values) // self._UNLUCKY)
+        return bool(sum(value < AT_TOP * top for value in values) <= max(1, len(values) // self.UNLUCKY))
 
     @property
     def solved(self) -> bool:
         """Whether rewards are all alike because they are all the best, the last readings' bad luck aside."""
         if self.near_top >= 1.0:
             return True
-        newest, top = self._history.series(self.source).values[self._NEWEST :], self.top
+        newest, top = self._history.series(self.source).values[self.NEWEST :], self.top
         return self.began_at_top and top is not None and stats.median(newest) >= SOLVED * top
 
     @property
@@ -151,17 +119,17 @@ class RewardTrend:
         """Whether the reward froze at one value after hardly any rows in which it moved: a leap, not a climb."""
         values = self._history.series(self.source).values
         frozen = stats.tail_run([v == values[-1] for v in values]) if values else 0
-        if frozen < self._FROZEN or self.began_at_top:
+        if frozen < self.FROZEN or self.began_at_top:
             return False
         moving = [v for v in values[: len(values) - frozen] if v != values[0]]
-        return len(moving) < min(self._LEAP_ROWS, self._LEAP_SHARE * len(values))
+        return bool(len(moving) < min(self.LEAP_ROWS, self.LEAP_SHARE * len(values)))
 
     @property
     def only_form(self) -> bool:
         """Whether nothing but the reward for the form ever moved, of several that were given."""
         parts = self._history.parts
         form, rest = parts("form"), [*parts("outcome"), *parts("other")]
-        still = [len(s) >= self._STILL_ROWS and max(s.values) - min(s.values) <= 1e-9 for s in rest]
+        still = [len(s) >= self.STILL_ROWS and max(s.values) - min(s.values) <= 1e-9 for s in rest]
         return bool(form and rest) and all(still)
 
     @property
@@ -170,8 +138,8 @@ class RewardTrend:
         inner = self.reward.rise * (1 - self.reward.crash) * self._earned
         if self.held_out:
             longest = max(self.held_out.values(), key=lambda t: t.n)
-            if longest.n >= self._EVALUATIONS and longest.rise < self._NO_RISE and longest.late < self._GOOD:
-                inner *= self._CONTRADICTED
+            if longest.n >= self.EVALUATIONS and longest.rise < self.NO_RISE and longest.late < self.GOOD:
+                inner *= self.CONTRADICTED
             rise = stats.mean([t.rise * (1 - t.crash) for t in self.held_out.values()])
             fall = stats.mean([max(t.fall, t.crash) for t in self.held_out.values()])
             return max(0.0, min(1.0, max(inner, rise) * (1 - fall)))
@@ -180,7 +148,7 @@ class RewardTrend:
     @property
     def _earned(self) -> float:
         """What a rise counts: little where it is a leap, or one of the form alone."""
-        return self._NOT_EARNED if self.leapt or self.only_form else 1.0
+        return self.NOT_EARNED if self.leapt or self.only_form else 1.0
 
     @property
     def second_half_rose(self) -> float:
@@ -190,14 +158,14 @@ class RewardTrend:
         """
         values = self._history.series(self.source).values
         n = len(values)
-        if n < self._HALF_ROWS:
+        if n < self.HALF_ROWS:
             return 0.0
-        begin, rest = values[: int(self._BEGIN * n)], values[n // 2 :]
+        begin, rest = values[: int(self.BEGIN * n)], values[n // 2 :]
         error = stats.noise(values) * math.sqrt(1 / len(begin) + 1 / len(rest))
         gain = stats.mean(rest) - stats.mean(begin)
-        matters = stats.ramp(gain / max(abs(stats.mean(begin)), self.reward.scale), *self._HALF_MATTERS)
+        matters = stats.ramp(gain / max(abs(stats.mean(begin)), self.reward.scale), *self.HALF_MATTERS)
         sure = max(gain / max(error, 1e-12), stats.kendall_z(values) if gain > 0 else 0.0)
-        return stats.ramp(sure, *self._HALF_SURE) * matters * (1 - self.lost) * self._earned
+        return stats.ramp(sure, *self.HALF_SURE) * matters * (1 - self.lost) * self._earned
 
     @property
     def lost(self) -> float:
@@ -215,7 +183,7 @@ class RewardTrend:
         if best:
             return max(best)
         values = self._history.series(self.source).values
-        if values and min(values) >= 0 and self._SOME < max(values) <= self._ONE:
+        if values and min(values) >= 0 and self.SOME < max(values) <= self.ONE:
             return 1.0
         return self._top_of_parts()
 
@@ -225,18 +193,18 @@ class RewardTrend:
         parts = [s for s in self._history.matching(metric.PART_MEAN.prefix) if REWARD_PART.match(s.name)]
         if len(parts) < 2 or not len(reward) or any(len(s) != len(reward) for s in parts):
             return None
-        if any(min(s.values) < self._BELOW_ZERO or max(s.values) > self._ONE for s in parts):
+        if any(min(s.values) < self.BELOW_ZERO or max(s.values) > self.ONE for s in parts):
             return None
         gaps = [abs(sum(s.values[i] for s in parts) - total) for i, total in enumerate(reward.values)]
-        return float(len(parts)) if stats.quantile(gaps, self._SUM_QUANTILE) < self._SUM_WITHIN * len(parts) else None
+        return float(len(parts)) if stats.quantile(gaps, self.SUM_QUANTILE) < self.SUM_WITHIN * len(parts) else None
 
     @property
     def near_top(self) -> float:
         """0 to 1: how close the end stands to the known maximum, where it was climbed to and some answers are right."""
         top = None if self.leapt else self.top
-        near = stats.ramp(self.reward.late / top, *self._NEAR_TOP) if top and top > 0 and self.reward.n else 0.0
+        near = stats.ramp(self.reward.late / top, *self.NEAR_TOP) if top and top > 0 and self.reward.n else 0.0
         right = [stats.mean(s.values[-stats.edge(len(s)) :]) for s in self._history.parts("outcome")]
-        return near * stats.ramp(max(right), *self._RIGHT) if right else near
+        return near * stats.ramp(max(right), *self.RIGHT) if right else near
 
     @property
     def holds(self) -> float:
@@ -246,9 +214,9 @@ class RewardTrend:
         """
         reward, height = self.reward, self._height()
         given_back = stats.ratio(max(0.0, reward.peak - reward.late), reward.peak - reward.early)
-        risen = stats.ramp(self.learned, *self._RISEN) * stats.ramp(given_back, *self._KEPT) * (1 - self.lost)
+        risen = stats.ramp(self.learned, *self.RISEN) * stats.ramp(given_back, *self.KEPT) * (1 - self.lost)
         # Few readings of small batches fall by chance: what counts is what was lost of the height.
-        slipped = stats.ramp(height.peak - height.late, *self._SLIPPED)
+        slipped = stats.ramp(height.peak - height.late, *self.SLIPPED)
         lost = max(self._lost_outside(), max(reward.fall, reward.crash) * slipped)
         return max(stats.ramp(height.late, *HIGH) * (1 - lost), risen)
 
@@ -256,7 +224,7 @@ class RewardTrend:
         """Where the reward stands as a share of its known maximum, or the best part that judges the outcome does."""
         if self.leapt or self.only_form or not self.reward.n:
             return Height(0.0, 0.0)
-        right = [s.values for s in self._history.parts("outcome") if min(s.values) >= 0 and max(s.values) <= self._ONE]
+        right = [s.values for s in self._history.parts("outcome") if min(s.values) >= 0 and max(s.values) <= self.ONE]
         values, top = self._history.series(self.source).values, self.top
         if right:
             return max((height_of(part, 1.0) for part in right), key=lambda height: height.late)
@@ -267,6 +235,6 @@ class RewardTrend:
         """The trend in one word."""
         if not self.has_signal:
             return "unknown"
-        if self.lost > max(self._SHAPE, self.learned):
+        if self.lost > max(self.SHAPE, self.learned):
             return "falling"
-        return "rising" if self.learned >= self._SHAPE else "flat"
+        return "rising" if self.learned >= self.SHAPE else "flat"

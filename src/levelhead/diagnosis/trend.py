@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.history import Series
+from levelhead.documents import load_own
 
 _SHORT = 6
 
@@ -38,6 +42,28 @@ _LOST_RANGE = (0.25, 0.6)  # share of the level that was lost
 _LOST_LEAST = (0.1, 0.3)  # the same for one that was gained on the way
 _HALF_WAY = 0.5  # part of the drop at which it begins to show
 _ONE_IN = 50  # one exception in so many readings does not end a stretch
+
+
+THRESHOLDS = Path(__file__).with_name("thresholds.yaml")
+"""Numbers of the detectors: how much each argument weighs, and from which readings on."""
+
+
+@functools.cache
+def thresholds() -> Mapping[str, Mapping[str, Any]]:
+    """Numbers by name, by the class that goes by them."""
+    loaded: Mapping[str, Mapping[str, Any]] = load_own(THRESHOLDS)
+    return loaded
+
+
+class Numbered:
+    """A class whose numbers stand under its name in ``thresholds.yaml``."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the number called ``name``."""
+        try:
+            return thresholds()[type(self).__name__][name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no number {name} in {THRESHOLDS.name}") from None
 
 
 @dataclass(frozen=True, slots=True)

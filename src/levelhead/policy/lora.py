@@ -66,7 +66,9 @@ def check_names(model: nn.Module, lora: Lora) -> None:
             raise InputError(f"model.lora.target_modules: {targets!r} is no regular expression: {error}") from None
         _check_name(model, "target_modules", targets, matches, takes=_takes_adapter)
     for saved in lora.modules_to_save:
-        _check_name(model, "modules_to_save", saved, _named(modules, saved), takes=_has_weights)
+        _check_name(
+            model, "modules_to_save", saved, _named(modules, saved), takes=lambda m: any(True for _ in m.parameters())
+        )
 
 
 def trained_adapter(model: PreTrainedModel, source: Source, *, trained: bool) -> Any:
@@ -187,10 +189,6 @@ def _named(modules: Mapping[str, nn.Module], name: str) -> list[nn.Module]:
 
 def _takes_adapter(module: nn.Module) -> bool:
     return isinstance(weight := getattr(module, "weight", None), Tensor) and weight.dim() > 1
-
-
-def _has_weights(module: nn.Module) -> bool:
-    return any(True for _ in module.parameters())
 
 
 def _check_name(

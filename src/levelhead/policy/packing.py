@@ -10,8 +10,10 @@ trees as such; and *padded*, one row a tree under a dense mask, for models and d
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -95,20 +97,12 @@ class MicroBatch:
 
     def to(self, device: torch.device) -> MicroBatch:
         """Return this micro-batch on a device, without waiting for a GPU to finish what it does."""
-
-        def moved(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=device.type == "cuda")
-
-        return MicroBatch(
-            self.indices,
-            moved(self.input_ids),
-            None if self.position_ids is None else moved(self.position_ids),
-            None if self.attention_mask is None else moved(self.attention_mask),
-            moved(self.gather),
-            moved(self.targets),
-            self.lengths,
-            self.nodes,
-        )
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        on_gpu = device.type == "cuda"
+        moved: dict[str, Any] = {
+            name: value.to(device, non_blocking=on_gpu) for name, value in values.items() if isinstance(value, Tensor)
+        }
+        return replace(self, **moved)
 
     def pad(self, flat: Tensor) -> Tensor:
         """Lay m flat values out as (n, t), zero where a sequence is shorter than the longest."""
@@ -258,26 +252,23 @@ def _flat_batches(rows: list[_Row], sequences: Sequence[TokenSequence], tokens: 
 
 
 def _flat(rows: list[_Row], sequences: Sequence[TokenSequence]) -> MicroBatch:
-    indices: list[int] = []
-    gather: list[Tensor] = []
-    nodes: list[Node] = []
-    offset = 0
-    for row in rows:
-        nodes += _nodes(row, offset)
-        for index, path in row.paths:
-            indices.append(index)
-            gather.append(path[len(sequences[index].context_ids) - 1 :] + offset)
-        offset += len(row.tokens)
-    return MicroBatch(
-        tuple(indices),
-        torch.tensor([[token for row in rows for token in row.tokens]]),
-        torch.tensor([[depth for row in rows for depth in row.depths]]),
-        None,
-        torch.cat(gather),
-        torch.tensor([token for i in indices for token in sequences[i].completion_ids]),
-        tuple(len(sequences[i].completion_ids) for i in indices),
-        tuple(nodes),
-    )
+    starts = list(itertools.accumulate((len(row.tokens) for row in rows[:-1]), initial=0))
+    indices, gather, targets, lengths = _completions(rows, starts, sequences)
+    input_ids = torch.tensor([[token for row in rows for token in row.tokens]])
+    position_ids = torch.tensor([[depth for row in rows for depth in row.depths]])
+    nodes = tuple(node for row, start in zip(rows, starts, strict=True) for node in _nodes(row, start))
+    return MicroBatch(indices, input_ids, position_ids, None, gather, targets, lengths, nodes)
+
+
+def _completions(
+    rows: Sequence[_Row], starts: Sequence[int], sequences: Sequence[TokenSequence]
+) -> tuple[tuple[int, ...], Tensor, Tensor, tuple[int, ...]]:
+    """Indices, places, tokens and lengths of the completions in rows that begin at these flat positions."""
+    paths = [(index, path + start) for row, start in zip(rows, starts, strict=True) for index, path in row.paths]
+    gather = torch.cat([path[len(sequences[index].context_ids) - 1 :] for index, path in paths])
+    completions = [sequences[index].completion_ids for index, _ in paths]
+    targets = torch.tensor([token for ids in completions for token in ids])
+    return tuple(index for index, _ in paths), gather, targets, tuple(map(len, completions))
 
 
 def _batch(rows: list[_Row], sequences: Sequence[TokenSequence], pad_id: int) -> MicroBatch:
@@ -286,28 +277,13 @@ def _batch(rows: list[_Row], sequences: Sequence[TokenSequence], pad_id: int) ->
     input_ids = torch.full((len(rows), length), pad_id)
     position_ids = None if plain else torch.zeros((len(rows), length), dtype=torch.long)
     attention_mask = None if plain else torch.zeros((len(rows), 1, length, length), dtype=torch.bool)
-    indices: list[int] = []
-    gather: list[Tensor] = []
-    targets: list[int] = []
     for r, row in enumerate(rows):
         input_ids[r, : len(row.tokens)] = torch.tensor(row.tokens)
         if position_ids is not None and attention_mask is not None:
             position_ids[r, : len(row.depths)] = torch.tensor(row.depths)
             _fill(attention_mask[r, 0], row)
-        for index, path in row.paths:
-            sequence = sequences[index]
-            indices.append(index)
-            gather.append(path[len(sequence.context_ids) - 1 :] + r * length)
-            targets.extend(sequence.completion_ids)
-    return MicroBatch(
-        tuple(indices),
-        input_ids,
-        position_ids,
-        attention_mask,
-        torch.cat(gather),
-        torch.tensor(targets),
-        tuple(len(sequences[i].completion_ids) for i in indices),
-    )
+    indices, gather, targets, lengths = _completions(rows, range(0, len(rows) * length, length), sequences)
+    return MicroBatch(indices, input_ids, position_ids, attention_mask, gather, targets, lengths)
 
 
 def _fill(mask: Tensor, row: _Row) -> None:

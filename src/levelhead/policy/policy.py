@@ -66,6 +66,7 @@ class Policy:
         """Whether the adapter had been trained when the run began, so that the base alone is not the first policy."""
         self.version = 0
         """Optimizer updates of the present stage that the weights have seen."""
+        self._of_copy: tuple[nn.Parameter, ...] | None = None
         self.merge_bytes = 4 << 30
         """What copies of weights, with an adapter merged or laid out anew, may take while sampling."""
 
@@ -218,11 +219,13 @@ class Policy:
         inference_copy.run_like(self)
         inference_copy.merge_bytes = self.merge_bytes
         inference_copy.version = self.version
+        # Now: while another thread samples, the modules hold weights of another type (backends.converted).
+        inference_copy._of_copy = tuple(model.parameters())
         return inference_copy
 
     def copied(self, other: Policy) -> list[Tensor]:
-        """The weights that are this policy's own and not shared with another of the same model."""
-        pairs = zip(self.model.parameters(), other.model.parameters(), strict=True)
+        """The weights of an inference copy that are its own and not shared with another policy of the same model."""
+        pairs = zip(self._of_copy or self.model.parameters(), other.model.parameters(), strict=True)
         return [mine.detach() for mine, theirs in pairs if mine is not theirs]
 
     @torch.no_grad()
@@ -235,10 +238,13 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write model (or adapter) and tokenizer in Hugging Face format; whole models stop where this policy stops."""
+        self._write(folder)
+
+    def _write(self, folder: Path, **options: Any) -> None:
         generation = getattr(self.model, "generation_config", None)
         if generation is not None:
             generation.eos_token_id = sorted(self.codec.stop_ids)
-        options = {"save_embedding_layers": False} if self.lora else {}
+        options |= {"save_embedding_layers": False} if self.lora else {}
         with without_progress_bars():
             self.model.save_pretrained(str(folder), **options)
         self.codec.save(folder)
@@ -319,10 +325,8 @@ class Policy:
     def _frozen_copy(self) -> nn.Module:
         """A copy that reads the micro-batches that are packed for the policy."""
         _ = self.backend  # chosen before the copy is made, which then computes its attention in the same way
-        clone = copy.deepcopy(self.base)
-        clone.requires_grad_(False)
-        clone.eval()
-        return clone
+        clone: nn.Module = copy.deepcopy(self.base)
+        return clone.requires_grad_(False).eval()
 
     def _copy_adapter(self) -> None:
         from peft import get_peft_model_state_dict, set_peft_model_state_dict

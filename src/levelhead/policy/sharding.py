@@ -12,7 +12,7 @@ decode different numbers of tokens, which no collective survives.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,6 @@ from levelhead.objective.numerics import local
 from levelhead.policy.handing import Handing, anywhere, hand_out_rest, skeleton
 from levelhead.policy.packing import MicroBatch
 from levelhead.policy.policy import REFERENCE_ADAPTER, Policy, TokenStats
-from levelhead.policy.quiet import without_progress_bars
 
 Reference = Literal["none", "copy", "adapter", "base"]
 """What the reference will be: none, a second model, a second adapter, or the base model below the adapter."""
@@ -165,7 +164,12 @@ class ShardedPolicy(Policy):
         Where a log-probability is not finite on one process, all processes get NaN: whoever turns back then does so
         everywhere, and nobody waits for a pass that does not come.
         """
-        stats = self._pass(self.base, lambda: Policy.score(self, batch, temperature))
+
+        def statistics() -> tuple[Tensor, Tensor]:  # tensors, for the hooks of the root see no others
+            stats = Policy.score(self, batch, temperature)
+            return stats.logp, stats.entropy
+
+        stats = TokenStats(*getattr(self.base, _INSIDE)(statistics))
         broken = (~torch.isfinite(stats.logp).all()).to(torch.int32)
         dist.all_reduce(broken, dist.ReduceOp.MAX)
         return TokenStats(stats.logp + torch.nan, stats.entropy) if bool(broken) else stats
@@ -174,24 +178,8 @@ class ShardedPolicy(Policy):
     def reference_logp(self, batch: MicroBatch, temperature: float = 1.0) -> Tensor:
         """As :meth:`Policy.reference_logp`, but a collective: every process calls it."""
         root = self._reference if isinstance(self._reference, nn.Module) else self.base
-        result: list[Tensor] = []
-
-        def work() -> Tensor:
-            result.append(Policy.reference_logp(self, batch, temperature))
-            return result[0]
-
-        getattr(root, _INSIDE)(work)
-        return result[0]
-
-    @staticmethod
-    def _pass(root: Any, work: Callable[[], TokenStats]) -> TokenStats:
-        """Run a pass inside the root's hooks, which see what it gives."""
-
-        def bare() -> tuple[Tensor, Tensor]:
-            stats = work()
-            return stats.logp, stats.entropy
-
-        return TokenStats(*getattr(root, _INSIDE)(bare))
+        logp: Tensor = getattr(root, _INSIDE)(lambda: Policy.reference_logp(self, batch, temperature))
+        return logp
 
     @torch.no_grad()
     def sync_sampler(self) -> None:
@@ -261,13 +249,7 @@ class ShardedPolicy(Policy):
             return
         keeps = [self.model.active_adapter] if self.lora else []
         keeps += [REFERENCE_ADAPTER] if self._reference == REFERENCE_ADAPTER else []
-        options: dict[str, Any] = {"selected_adapters": keeps, "save_embedding_layers": False} if self.lora else {}
-        generation = getattr(self.model, "generation_config", None)
-        if generation is not None:
-            generation.eos_token_id = sorted(self.codec.stop_ids)
-        with without_progress_bars():
-            self.model.save_pretrained(str(folder), state_dict=state, **options)
-        self.codec.save(folder)
+        self._write(folder, state_dict=state, **({"selected_adapters": keeps} if self.lora else {}))
 
     @torch.no_grad()
     def save_adapter(self, folder: Path) -> None:

@@ -176,21 +176,17 @@ def _refuse_run(name: str) -> None:
         raise InputError(f"model.name: {name} is {what}; name one of the models in it: {names}")
 
 
-def _of_the_hub(source: Source) -> Path | None:
-    path = _hub_file(source.name, source.revision)
-    return None if path is None else Path(path)
-
-
 @functools.cache
-def _hub_file(name: str, revision: str | None) -> str | None:
+def _of_the_hub(source: Source) -> Path | None:
     """The adapter's config in the cache, fetched where the hub has one."""
     from transformers.utils.peft_utils import find_adapter_config_file
 
-    with hub.without_waiting(name):
+    with hub.without_waiting(source.name):
         try:
-            return find_adapter_config_file(name, revision=revision)
+            path = find_adapter_config_file(source.name, revision=source.revision)
         except (OSError, ValueError):
             return None
+    return None if path is None else Path(path)
 
 
 def check_base(section: Model, model: Any, folder: Path) -> None:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Completion, Generator, Request
 from levelhead.rollout.generators.make import make_local
 from levelhead.tasks.base import SingleTurnTask, Task
-from levelhead.tasks.grader import Grader
 from levelhead.text.codec import Codec
 from levelhead.training.collect import Collector
 from levelhead.training.collected import Collected
@@ -32,6 +31,9 @@ from levelhead.training.optim import Updater
 from levelhead.training.prepare import Setup
 from levelhead.training.sft import SftTrainer
 from levelhead.training.stream import PromptStream
+
+if TYPE_CHECKING:
+    from levelhead.tasks.judges import JudgeGrader
 
 LOOKED_AT = 64
 """Training prompts of a task among which the shortest and longest are chosen."""
@@ -185,7 +187,7 @@ class PreflightContext:
         return {name: task for name, task in self.setup.tasks.items() if name not in self.unscorable}
 
     @property
-    def judged(self) -> list[tuple[SingleTurnTask, Grader]]:
+    def judged(self) -> list[tuple[SingleTurnTask, JudgeGrader]]:
         """The tasks whose answers judges grade, with these."""
         single = [task for task in self.setup.tasks.values() if isinstance(task, SingleTurnTask)]
         return [(task, task.grader) for task in single if task.grader is not None]

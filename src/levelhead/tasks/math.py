@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from levelhead.errors import InputError
@@ -190,25 +190,6 @@ CORRECT_SHARE = 0.9
 """What the right number is worth; the rest goes to the form of the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One mathematical problem with its answer.
-
-    Attributes:
-        id: Unique within the task and stable across runs.
-        question: The problem.
-        solution: A perfect answer, with the answer marked as asked.
-        answer: The number, exactly (``3/4``), or the mathematics as the data write it.
-        strata: What scores are told apart by.
-    """
-
-    id: str
-    question: str
-    solution: str
-    answer: str
-    strata: Mapping[str, str] = field(default_factory=dict)
-
-
 class MathTask(SingleTurnTask):
     r"""Problems with an exact answer: GSM8K's numbers (Cobbe et al. 2021), or the mathematics of MATH and AIME.
 
@@ -235,7 +216,7 @@ class MathTask(SingleTurnTask):
         for problem in in_seed_order(self._sides[split], seed, self.name, split):
             instruction = BOX_INSTRUCTION if self._boxed else INSTRUCTION
             message = {"role": "user", "content": f"{problem.question}\n{instruction}"}
-            facts = {"answer": problem.answer} | ({"strata": dict(problem.strata)} if problem.strata else {})
+            facts = {"answer": problem.answers[0][0]} | ({"strata": dict(problem.strata)} if problem.strata else {})
             yield Prompt(problem.id, self.name, (message,), facts=facts)
 
     def strata(self, prompt: Prompt) -> Mapping[str, str]:
@@ -258,16 +239,13 @@ class MathTask(SingleTurnTask):
 
     def score(self, prompt: Prompt, text: str) -> Score:
         """Score one completion in [0, 1] against the exact answer."""
+        answer = str(prompt.facts["answer"])
         if self._boxed:
-            return _score_mathematics(prompt, text)
-        stated = final_answer(text)
-        value = None if stated is None else parse_number(stated)
-        if value is None:
-            return Score(0.0, {"correct": 0.0, "format": 0.0}, valid=False)
-        correct = float(value == Fraction(prompt.facts["answer"]))
-        form = float(ends_in_marker(text))
-        total = CORRECT_SHARE * correct + (1.0 - CORRECT_SHARE) * form
-        return Score(total, {"correct": correct, "format": form}, info={"answer": str(value)})
+            verdict = check_math(Example("", ((answer,),)), text)
+            return _scored(verdict.stated, right=verdict.right, as_asked=ends_in_box(text), note=verdict.note)
+        value = _number(text)
+        stated = None if value is None else str(value)
+        return _scored(stated, right=value == Fraction(answer), as_asked=ends_in_marker(text))
 
     async def score_batch(self, answers: Sequence[Answer]) -> list[Score | None]:
         """Score many completions, mathematics in a thread: a comparison waits for the process that makes it."""
@@ -279,8 +257,7 @@ class MathTask(SingleTurnTask):
         """Return what a completion gives as its answer; where it gives none, its own text."""
         if self._boxed:
             return (boxed(text) or super().canonical(prompt, text)).replace(" ", "")
-        stated = final_answer(text)
-        value = None if stated is None else parse_number(stated)
+        value = _number(text)
         return super().canonical(prompt, text) if value is None else str(value)
 
     def constants(self) -> Sequence[str]:
@@ -302,35 +279,35 @@ class MathTask(SingleTurnTask):
         }
 
 
-def _score_mathematics(prompt: Prompt, text: str) -> Score:
-    verdict = check_math(Example("", ((str(prompt.facts["answer"]),),)), text)
-    if verdict.stated is None:
-        return Score(0.0, {"correct": 0.0, "format": 0.0}, valid=False)
-    correct, form = float(verdict.right), float(ends_in_box(text))
-    info = {"answer": verdict.stated} | ({"note": verdict.note} if verdict.note else {})
-    return Score(
-        CORRECT_SHARE * correct + (1.0 - CORRECT_SHARE) * form, {"correct": correct, "format": form}, info=info
-    )
+def _scored(stated: str | None, *, right: bool, as_asked: bool, note: str = "") -> Score:
+    """Score what a completion states as its answer."""
+    parts = {"correct": float(right), "format": float(as_asked)}
+    if stated is None:
+        return Score(0.0, dict.fromkeys(parts, 0.0), valid=False)
+    total = CORRECT_SHARE * parts["correct"] + (1.0 - CORRECT_SHARE) * parts["format"]
+    return Score(total, parts, info={"answer": stated} | ({"note": note} if note else {}))
 
 
-def _load(dataset: str, path: str | list[str]) -> list[Problem]:
+def _number(text: str) -> Fraction | None:
+    """The number that a completion gives as its answer."""
+    stated = final_answer(text)
+    return None if stated is None else parse_number(stated)
+
+
+def _load(dataset: str, path: str | list[str]) -> list[Example]:
+    """Read a data set; numbers are written exactly (``3/4``), mathematics as the data have it."""
+    examples = load(dataset, path)
+    if dataset != "gsm8k":
+        return examples
+    return [replace(example, answers=((str(parse_number(example.answers[0][0])),),)) for example in examples]
+
+
+def _generated(n: int) -> list[Example]:
     return [
-        Problem(example.id, example.question, example.solution, _exact(dataset, example), example.strata)
-        for example in load(dataset, path)
-    ]
-
-
-def _exact(dataset: str, example: Example) -> str:
-    answer = example.answers[0][0]
-    return str(parse_number(answer)) if dataset == "gsm8k" else answer
-
-
-def _generated(n: int) -> list[Problem]:
-    return [
-        Problem(f"made-{i}", question, solution, str(Fraction(answer)))
+        Example(question, ((str(Fraction(answer)),),), solution, id=f"made-{i}")
         for i, (question, solution, answer) in enumerate(generate(n))
     ]
 
 
-def _question_key(problem: Problem) -> str:
+def _question_key(problem: Example) -> str:
     return " ".join(problem.question.lower().split())

@@ -9,11 +9,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from levelhead import metrics as metric
 from levelhead.metrics import judging
 
+LATENCIES = 10_000
+"""Times of calls that are kept until somebody takes them."""
 NEWS = 16
 """Lines of news that are kept until somebody takes them; of more, only how many."""
 
@@ -93,6 +95,10 @@ class Usage(Calls):
             return False
         self.news.append(line)
         return True
+
+    def took(self, seconds: float) -> None:
+        """Add a call's time; the newest are kept."""
+        self.latencies = [*self.latencies, seconds][-LATENCIES:]
 
     def take_news(self) -> list[str]:
         """Return the news since the last call."""
@@ -212,11 +218,6 @@ def open_account() -> dict[int, RewardTally] | None:
     return _ACCOUNT.get()
 
 
-def merge_tallies(one: Mapping[str, RewardTally], other: Mapping[str, RewardTally]) -> dict[str, RewardTally]:
-    """Return the tallies of both, by task."""
-    return {task: one.get(task, RewardTally()) + other.get(task, RewardTally()) for task in {**one, **other}}
-
-
 def error_metrics(tallies: Mapping[str, RewardTally]) -> dict[str, float]:
     """Return the share of answers that rewards failed on, over the tasks whose recipe leaves such answers out.
 
@@ -248,9 +249,12 @@ def logged_metrics(tallies: Mapping[str, RewardTally], taken: Collection[str] = 
     return {metric.LOGGED.of(name) if name in taken else name: mean for name, mean in whole.items()}
 
 
-def merge(one: Mapping[str, JudgeUse], other: Mapping[str, JudgeUse]) -> dict[str, JudgeUse]:
-    """Return the use of both, by task."""
-    return {task: one.get(task, JudgeUse()) + other.get(task, JudgeUse()) for task in {**one, **other}}
+_Sum = TypeVar("_Sum", JudgeUse, RewardTally)
+
+
+def merge(one: Mapping[str, _Sum], other: Mapping[str, _Sum]) -> dict[str, _Sum]:
+    """Return the use, or the tallies, of both, by task."""
+    return {**one, **{task: one[task] + more if task in one else more for task, more in other.items()}}
 
 
 def use_metrics(uses: Mapping[str, JudgeUse]) -> tuple[dict[str, float], dict[str, float]]:

@@ -37,6 +37,10 @@ class Collector:
         generator: Samples completions.
         loop: Where coroutines are awaited.
         ranks: The processes; what :meth:`collect` returns is then that of all, and every process calls it alike.
+
+    Attributes:
+        generator: What samples the completions: the local sampler, or the servers.
+        loop: The event loop of the run, on which its generator's and environments' coroutines are awaited.
     """
 
     def __init__(
@@ -49,27 +53,17 @@ class Collector:
     ) -> None:
         self._tasks = tasks
         self._codec = codec
-        self._generator = generator
-        self._loop = loop
+        self.generator = generator
+        self.loop = loop
         self._ranks = ranks or Ranks()
         self._shared: SharedPlaces | None = None
-
-    @property
-    def loop(self) -> EventLoop:
-        """The event loop of the run, on which its generator's and environments' coroutines are awaited."""
-        return self._loop
-
-    @property
-    def generator(self) -> Generator:
-        """What samples the completions: the local sampler, or the servers."""
-        return self._generator
 
     @property
     def own(self) -> Collector:
         """The collector of this process alone."""
         if self._ranks.alone:
             return self
-        return Collector(self._tasks, self._codec, self._generator, self._loop)
+        return Collector(self._tasks, self._codec, self.generator, self.loop)
 
     def task(self, name: str) -> Task:
         """The task of that name."""
@@ -77,7 +71,7 @@ class Collector:
 
     def use(self) -> Mapping[str, float]:
         """Metrics of the servers that sample, if any do, since the last call."""
-        return self._generator.drain_use() if isinstance(self._generator, Remote) else {}
+        return self.generator.drain_use() if isinstance(self.generator, Remote) else {}
 
     def of_group(self, generator: Generator, shared: SharedPlaces) -> Collector:
         """Return a collector of one group beside others, with a generator and places of its own.
@@ -87,14 +81,14 @@ class Collector:
         are sampled together follows from that, and not from who else is under way: timing changes nothing.  What
         judges have done is left with their tasks; see :meth:`drain_use`.
         """
-        collector = Collector(self._tasks, self._codec, generator, self._loop)
+        collector = Collector(self._tasks, self._codec, generator, self.loop)
         collector._shared = shared
         return collector
 
     def events(self, step: int) -> list[Event]:
         """What has happened to the tasks since the last call, dated ``step``."""
         events = [event for task in self._tasks.values() for event in task.drain_events(step)]
-        return events + (self._generator.drain_events(step) if isinstance(self._generator, Remote) else [])
+        return events + (self.generator.drain_events(step) if isinstance(self.generator, Remote) else [])
 
     def at_step(self, step: int, max_steps: int) -> None:
         """Tell the tasks that ``step`` of the stage's ``max_steps`` steps are done."""
@@ -115,7 +109,7 @@ class Collector:
 
     def run(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         """Wait for :meth:`collect`, in a thread that is not the event loop's."""
-        return self._loop.run(self.collect(prompts, k, controls, seed))
+        return self.loop.run(self.collect(prompts, k, controls, seed))
 
     async def collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
         """Sample and score k rollouts of each prompt, with the policy's newest weights.
@@ -133,7 +127,7 @@ class Collector:
         return together(parts, groups)
 
     async def _collect(self, prompts: Sequence[Prompt], k: int, controls: Sampling, seed: int) -> Collected:
-        await self._generator.sync_weights()
+        await self.generator.sync_weights()
         single = [i for i, prompt in enumerate(prompts) if has_one_turn(self._tasks[prompt.task])]
         several = [i for i in range(len(prompts)) if i not in set(single)]
         done: dict[int, Group] = {}
@@ -183,7 +177,7 @@ class Collector:
             ]
             if self._shared is not None:
                 task.at_step(self._shared.done, self._shared.steps)
-            with self._loop.giving_up():
+            with self.loop.giving_up():
                 scores.update(zip(where, await task.rewarded(answers), strict=True))
         result.score_s += time.perf_counter() - drawn
         result.unscored += sum(score is None for score in scores.values())
@@ -202,11 +196,11 @@ class Collector:
             for i, prompt in enumerate(prompts)
             for index in range(k)
         ]
-        self._generator.expect(len(requests))
+        self.generator.expect(len(requests))
         try:
-            completions = await _together(self._generator.generate(request) for request in requests)
+            completions = await _together(self.generator.generate(request) for request in requests)
         finally:
-            self._generator.expect(0)
+            self.generator.expect(0)
         return [completions[i * k : (i + 1) * k] for i in range(len(prompts))]
 
     async def _episodes(
@@ -222,7 +216,7 @@ class Collector:
         if self._shared is not None:
             room = await self._shared.take(self._tasks[prompts[0].task], len(waiting))
         room = min(room, len(waiting))
-        clock = EpisodeClock(room, together=not isinstance(self._generator, Remote))
+        clock = EpisodeClock(room, together=not isinstance(self.generator, Remote))
 
         async def play() -> None:
             while waiting:
@@ -230,16 +224,16 @@ class Collector:
                 if waiting:
                     await self._play(waiting.popleft(), controls, seed, clock)
             clock.leave()
-            self._generator.leave()
+            self.generator.leave()
             if self._shared is not None:
                 self._shared.leave(1)
 
         start = time.perf_counter()
-        self._generator.expect(room)
+        self.generator.expect(room)
         try:
             await _together(play() for _ in range(room))
         finally:
-            self._generator.expect(0)
+            self.generator.expect(0)
             if self._shared is not None:
                 self._shared.leave()
         result.sample_s += clock.seconds
@@ -269,7 +263,7 @@ class Collector:
                 context = replace(rolling.prompt, id=rolling.name, messages=tuple(messages))
                 context = context.with_tokens(self._codec.render(messages, context.chat))
                 with clock:
-                    completion = await self._generator.generate(Request(context, 0, controls, seed, rolling.place))
+                    completion = await self.generator.generate(Request(context, 0, controls, seed, rolling.place))
                 rolling.completions.append(completion)
                 if isinstance(rolling.episode, SeesTokens):
                     rolling.episode.completion_ids = completion.turn.completion_ids

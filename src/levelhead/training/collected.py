@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from levelhead.records import Group, Prompt
-from levelhead.tasks.metering import JudgeUse, RewardTally, merge, merge_tallies
+from levelhead.tasks.metering import JudgeUse, RewardTally, merge
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Collected:
         self.episodes += other.episodes
         self.unscored += other.unscored
         self.judges = merge(self.judges, other.judges)
-        self.tallies = merge_tallies(self.tallies, other.tallies)
+        self.tallies = merge(self.tallies, other.tallies)
 
 
 def together(parts: Sequence[Collected], groups: Sequence[Group] = ()) -> Collected:

@@ -16,7 +16,7 @@ from levelhead.records import Group, Prompt, Rollout
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Task
 from levelhead.tasks.constant import Constant, ConstantSearch, Estimate
-from levelhead.tasks.metering import JudgeUse, RewardTally, logged_metrics, merge, merge_tallies
+from levelhead.tasks.metering import JudgeUse, RewardTally, logged_metrics, merge
 from levelhead.training.collect import Collector
 from levelhead.training.loop import EventLoop
 from levelhead.training.shortcuts import Shortcut
@@ -252,7 +252,7 @@ def evaluate(
             scored = collector.run(chunk, 1, config.sampling, derive(seed, "eval-draws", name))
             groups += scored.groups
             judges = merge(judges, scored.judges)
-            tallies = merge_tallies(tallies, scored.tallies)
+            tallies = merge(tallies, scored.tallies)
         answered = [group for group in groups if group.rollouts]
         compared = [group for group in groups[:common] if group.rollouts]
         result, tally = _result(task, answered, compared, baselines), tallies.get(name, RewardTally())

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,9 +73,11 @@ class RunLock:
             raise _held(folder) from None
         except OSError as error:
             raise InputError(f"{self._path}: cannot be written: {error.strerror or error}") from None
-        with _released_on_error(self._lock):
+        with contextlib.ExitStack() as failing:
+            failing.callback(self._lock.release)
             self.taken_from = _left(folder)
             self._path.write_text(json.dumps(asdict(Holder.me()), indent=1) + "\n", encoding="utf-8")
+            failing.pop_all()
 
     def release(self) -> None:
         """Let another process take the lock, and remove the file that names this one; again, do nothing."""
@@ -134,15 +135,6 @@ def _held(folder: Path) -> InputError:
     except (OSError, ValueError, LookupError, TypeError):  # it has just been taken
         who = ""
     return InputError(f"{folder}: a run is going on here{who}; wait for its end, or stop it first")
-
-
-@contextlib.contextmanager
-def _released_on_error(lock: FileLock) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        lock.release()
-        raise
 
 
 def _read(path: Path) -> Holder:

@@ -93,18 +93,15 @@ class Objective:
         logp_nt, entropy_nt = micro.pad(stats.logp), micro.pad(stats.entropy)
         mask_nt = micro.mask().to(logp_nt.device)
         batch = make_term_batch(samples, mask_nt, logp_nt, entropy_nt, reference, plan, self.config)
-        terms, statistics = build_terms(batch, self._term_config(task, plan))
+        coefficients, share = self.coefficients, plan.shares[task]
+        loss = self.loss.with_clip_scaled(coefficients.overrides.clip)
+        kl, entropy = coefficients.kl[task], coefficients.entropy
+        terms, statistics = build_terms(batch, TermConfig(self.config, loss, share, kl, entropy, plan.generator))
         if plan.at_old_policy and not plan.behind:
             statistics.append(Statistic(ROUNDING, tolerance(policy, LOGITS).mean, "max"))
         if metrics is not None:
             metrics.add(torch.isfinite(stats.logp.detach()).all().to(stats.logp.dtype), statistics)
         return terms
-
-    def _term_config(self, task: str, plan: Plan) -> TermConfig:
-        coefficients = self.coefficients
-        loss = self.loss.with_clip_scaled(coefficients.overrides.clip)
-        share = plan.shares[task]
-        return TermConfig(self.config, loss, share, coefficients.kl[task], coefficients.entropy, plan.generator)
 
     def _needs_forward(self, sample: Sample) -> bool:
         """Whether a sample needs a forward pass: its group has signal, or KL or entropy need its tokens."""

@@ -155,7 +155,8 @@ class Run:
     def _stage(self, stage: Stage, config: Sft | Grpo) -> Outcome:
         """Do the steps of a stage, from where the run stands."""
         trainer = self._sft(config) if isinstance(config, Sft) else self._grpo(config)
-        with self._bar(stage, config.steps) as bar, self._saving_on_failure(stage, trainer):
+        progress = self.events.progress(stage, self.state.step, config.steps, list(self.setup.tasks))
+        with contextlib.closing(progress) as bar, self._saving_on_failure(stage, trainer):
             if self.state.unevaluated:
                 self._evaluate_on_the_way(config)
             while self.state.step < config.steps:
@@ -386,9 +387,6 @@ class Run:
         self.checkpoints.find_best(self.policy, state)
         self.front.resume(state)
         return training
-
-    def _bar(self, stage: Stage, total: int) -> contextlib.closing[ProgressSink]:
-        return contextlib.closing(self.events.progress(stage, self.state.step, total, list(self.setup.tasks)))
 
     def _close(self) -> None:
         if self.queue is not None:

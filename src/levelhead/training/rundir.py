@@ -51,11 +51,11 @@ class RunDir:
         except OSError as error:
             raise InputError(f"{self.path}: cannot be made: {error.strerror}") from None
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, content: str | bytes) -> None:
         """Write a small file whole or not at all."""
         target = self.path / name
         draft = target.with_name(f".{target.name}.tmp")
-        draft.write_text(text, encoding="utf-8")
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
         draft.replace(target)
 
     def write_json(self, name: str, value: Any) -> None:
@@ -179,11 +179,8 @@ class RunDir:
                 if advantages is not None:
                     row["advantage"] = advantages[i][j]
                 rows.append(row)
-        target = self.path / "rollouts" / f"{name}.jsonl.gz"
-        draft = target.with_name(f".{target.name}.tmp")
-        with draft.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as file:
-            file.write(("\n".join(map(dump_json, rows)) + "\n").encode())
-        draft.replace(target)
+        lines = "\n".join(map(dump_json, rows)) + "\n"
+        self.write(f"rollouts/{name}.jsonl.gz", gzip.compress(lines.encode(), mtime=0))
         return rows
 
 

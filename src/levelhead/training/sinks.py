@@ -73,7 +73,9 @@ class ProgressSink:
                 *columns, TextColumn(said("left", language)), TimeRemainingColumn(), console=self._console
             )
             self._task = self._bar.add_task(stage, total=total, completed=done)
-            self._live = Live(console=self._console, get_renderable=self._block, refresh_per_second=4)
+            self._live = Live(
+                console=self._console, get_renderable=lambda: Group(self._bar, *self._lines()), refresh_per_second=4
+            )
             self._live.start()
 
     def write(self, record: StepRecord) -> None:
@@ -97,9 +99,6 @@ class ProgressSink:
         """Leave the block as it is."""
         if self._live is not None:
             self._live.stop()
-
-    def _block(self) -> Group:
-        return Group(self._bar, *self._lines())
 
     def _lines(self) -> Iterator[Text | Table]:
         if self._note:

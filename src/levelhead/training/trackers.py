@@ -25,8 +25,6 @@ FAILED = Message(
 )
 COLUMNS = ("task", "prompt", "completion", "reward", "advantage", "parts", "finish")
 """Columns of a table of rollouts."""
-PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow"}
-"""The package that brings each tracker; MLflow's client alone (``mlflow-skinny``) is enough."""
 _STEP = "levelhead/step"
 _IDS = "trackers.json"
 _LONGEST = 2000
@@ -181,13 +179,15 @@ def tag(stage: str, name: str) -> str:
 def check_trackers(recipe: Recipe) -> None:
     """Check that the packages of the trackers are there, before anything is written; imports none of them.
 
+    Each is called as its tracker; MLflow's client alone (``mlflow-skinny``) is enough.
+
     Raises:
         InputError: One is not installed.
     """
     for name in recipe.log.trackers():
-        if not _installed(PACKAGES[name]):
+        if not _installed(name):
             key = f"log.{name}" if name not in recipe.log.report_to else "log.report_to"
-            raise InputError(f"{key}: {name} is not installed; pip install {PACKAGES[name]}, or remove the key")
+            raise InputError(f"{key}: {name} is not installed; pip install {name}, or remove the key")
 
 
 def make_trackers(recipe: Recipe, folder: Path) -> Trackers:

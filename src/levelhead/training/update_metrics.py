@@ -71,7 +71,8 @@ class UpdateMetrics:
 
         Micro-batches from the first one whose log-probabilities are not finite are left out.
         """
-        numbers = iter(_to_host([value for flag, rows in self._microbatches for value in (flag, *_values(rows))]))
+        batches = self._microbatches
+        numbers = iter(_to_host([value for flag, rows in batches for value in (flag, *(row.value for row in rows))]))
         sums: dict[str, float] = {}
         for _, statistics in self._microbatches:
             self.broken |= not next(numbers)
@@ -106,10 +107,6 @@ def summarise(sums: Mapping[str, float], shares: Mapping[str, Share]) -> dict[st
         values[metric.BEYOND_ROUNDING] = max(beyond, 0.0)
     values[metric.LOSS] = sums.get(metric.LOSS, 0.0)
     return values
-
-
-def _values(statistics: Iterable[Statistic]) -> list[Scalar]:
-    return [statistic.value for statistic in statistics]
 
 
 def _to_host(values: list[Scalar]) -> list[float]:

@@ -119,6 +119,11 @@ def test_words_are_graded_by_match_and_f1(answer: str, references: tuple[str, ..
     assert grade_words(answer, references) == level
 
 
+def test_without_a_marker_the_last_line_is_the_answer() -> None:
+    assert grade_words("It is not Rome.\nParis\n\n", ("Paris",)) == 1.0
+    assert grade_number("First 5.\n7", "7") == 1.0
+
+
 @can_run
 @pytest.mark.parametrize(
     ("source", "tests", "level", "note"),

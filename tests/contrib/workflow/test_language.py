@@ -239,3 +239,15 @@ def test_trees_that_mean_nothing_cannot_be_built() -> None:
         Parallel(())
     with pytest.raises(ValueError, match="cannot run"):
         Loop(Call("Custom"), -1)
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ([], "column 2: odd"),
+        (["a"], "column 2: odd; expected a"),
+        (["a", "b", "c"], "column 2: odd; expected a, b or c"),
+    ],
+)
+def test_an_error_names_all_that_could_have_stood_there(expected: list[str], message: str) -> None:
+    assert str(WorkflowError("syntax", 2, "odd", expected)) == message

@@ -24,7 +24,8 @@ from levelhead.records import Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.endpoint import BudgetError, EndpointError
 from levelhead.tasks.judges import JudgeGrader, draw_lots
-from levelhead.tasks.metering import JudgeUse, quantile, use_metrics
+from levelhead.tasks.judges.calibrate import _balanced
+from levelhead.tasks.metering import JudgeUse, RewardTally, merge, quantile, use_metrics
 from levelhead.tasks.registry import make_task
 
 
@@ -305,6 +306,17 @@ def test_use_is_counted_step_by_step_and_priced(tmp_path: Path) -> None:
     assert values["judge/failure_rate"] == 1 / 8
     assert values["judge/failures/fairness"] == 1
     assert task.drain_use() == JudgeUse(cost=0.0)
+
+
+def test_what_two_batches_have_of_a_task_is_added_and_other_tasks_stay() -> None:
+    uses = merge({"a": JudgeUse(verdicts=1), "b": JudgeUse(verdicts=2)}, {"a": JudgeUse(verdicts=4)})
+    assert uses == {"a": JudgeUse(verdicts=5), "b": JudgeUse(verdicts=2)}
+    assert merge({"a": RewardTally(3)}, {"a": RewardTally(4), "c": RewardTally(1)})["a"].answers == 7
+
+
+def test_right_and_wrong_answers_count_alike_however_many_there_are_of_each() -> None:
+    assert _balanced([(1.0, True), (1.0, True), (1.0, True), (0.0, False)]) == 0.5
+    assert _balanced([(1.0, True)]) is None
 
 
 def test_quantiles_are_numpys() -> None:

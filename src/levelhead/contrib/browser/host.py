@@ -212,6 +212,9 @@ class Pool:
         timeout: Seconds a page may take to answer.
         executable: Path of the browser; found unless given.
         report: Told what happens to the browser and its pages.
+
+    Attributes:
+        host: The browser, if one has been started.
     """
 
     def __init__(self, live: int, spare: int, timeout: float, executable: str | None, report: Report) -> None:
@@ -219,25 +222,12 @@ class Pool:
         self._timeout = timeout
         self._executable = executable
         self._report = report
-        self._host: Host | None = None
+        self.host: Host | None = None
         self._slots = asyncio.Semaphore(live)
         self._starting = asyncio.Lock()
         self._idle: list[Tab] = []
         self._lent: dict[Tab, Host] = {}
         self._opening = 0
-
-    @property
-    def host(self) -> Host | None:
-        """The browser, if one has been started."""
-        return self._host
-
-    async def warm(self) -> None:
-        """Start the browser, if it is not running.
-
-        Raises:
-            InputError: It cannot be started.
-        """
-        await self._running()
 
     async def lend(self, name: str) -> Tab:
         """Lend a tab with a MiniWoB++ page loaded, until :meth:`give_back`.
@@ -248,7 +238,7 @@ class Pool:
         """
         await self._slots.acquire()
         try:
-            host = await self._running()
+            host = await self.running()
             tab = await self._take(host, name)
         except BaseException:
             self._slots.release()
@@ -265,7 +255,7 @@ class Pool:
         """Take a tab back; one that is not fit for further use is closed."""
         host = self._lent.pop(tab)
         try:
-            if fit and host is self._host:
+            if fit and host is self.host:
                 self._idle.append(tab)
             elif host.connected:
                 await tab.close()
@@ -274,25 +264,30 @@ class Pool:
 
     async def close(self) -> None:
         """Close everything; the pool starts afresh if it is used again."""
-        host, self._host = self._host, None
+        host, self.host = self.host, None
         self._idle.clear()
         if host is not None:
             await host.close()
 
     def kill(self) -> None:
         """End the browser at once, without the event loop."""
-        if self._host is not None:
-            self._host.kill()
+        if self.host is not None:
+            self.host.kill()
 
-    async def _running(self) -> Host:
+    async def running(self) -> Host:
+        """Return the browser, started if it is not running.
+
+        Raises:
+            InputError: It cannot be started.
+        """
         async with self._starting:
-            if self._host is not None and not self._host.connected:
-                lost = sum(host is self._host for host in self._lent.values())
+            if self.host is not None and not self.host.connected:
+                lost = sum(host is self.host for host in self._lent.values())
                 self._report("browser-lost", f"the browser is gone, and {lost} episodes with it; starting another")
                 await self.close()
-            if self._host is None:
-                self._host = await Host.start(self._executable, self._report)
-            return self._host
+            if self.host is None:
+                self.host = await Host.start(self._executable, self._report)
+            return self.host
 
     async def _take(self, host: Host, name: str) -> Tab:
         ready = [tab for tab in self._idle if tab.loaded == name]

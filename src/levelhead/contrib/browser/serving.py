@@ -48,7 +48,7 @@ async def _run(task: BrowserTask, host: str, port: int, as_json: bool) -> None:
     try:
         async with BrowserServer(task, host, port) as server:
             # The browser is started before the address is given, so that a missing one is seen at once.
-            await task.pool().warm()
+            await task.pool().running()
             url = f"ws://{host}:{server.port}/ws"
             if as_json:
                 say_json({"url": url, "tasks": list(task.section.weights)})

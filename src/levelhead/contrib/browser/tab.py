@@ -42,11 +42,15 @@ class Tab:
     """A Playwright page with our scripts in it.
 
     Every method that talks to the page raises :class:`TabLostError` when the page does not answer.
+
+    Attributes:
+        page: The Playwright page behind this tab.
+        loaded: Name of the MiniWoB++ page that it shows.
     """
 
     def __init__(self, page: Page, timeout: float) -> None:
         self.loaded: str | None = None
-        self._page = page
+        self.page = page
         self._timeout = timeout
         self._crashed = False
         self._astray = False
@@ -55,18 +59,13 @@ class Tab:
         page.on("popup", self._on_popup)
         page.on("framenavigated", self._on_navigated)
 
-    @property
-    def page(self) -> Page:
-        """The Playwright page behind this tab."""
-        return self._page
-
     async def load(self, name: str) -> None:
         """Open a MiniWoB++ page, unless it is open already and can be used again."""
         if self.loaded == name and not self._astray and name not in CARRIES_STATE:
             return
         self.loaded = None
         try:
-            await self._ask(self._page.goto(page_url(name)), max(self._timeout, _LOAD_TIMEOUT))
+            await self._ask(self.page.goto(page_url(name)), max(self._timeout, _LOAD_TIMEOUT))
             await self._evaluate("images => __levelhead.prepare(images)", list(page_images(name)))
         except PlaywrightError as error:
             raise TabLostError("page-broken", f"{name} does not load: {_first_line(error)}") from error
@@ -76,7 +75,7 @@ class Tab:
     async def reset(self, seed: int) -> View:
         """Start the episode of a seed.  The same seed gives the same goal and page, whatever was there before."""
         if self._mouse_moved:
-            await self._ask(self._page.mouse.move(*_PARKED))
+            await self._ask(self.page.mouse.move(*_PARKED))
             self._mouse_moved = False
         try:
             raw = await self._evaluate("([seed, ms]) => __levelhead.reset(seed, ms)", [seed, SETTLE_MS])
@@ -107,7 +106,7 @@ class Tab:
     async def close(self) -> None:
         """Close the page; a hung one is left to the browser."""
         with contextlib.suppress(PlaywrightError, TimeoutError):
-            await asyncio.wait_for(self._page.context.close(), self._timeout)
+            await asyncio.wait_for(self.page.context.close(), self._timeout)
 
     async def _look(self, ms: int) -> View:
         view = read_view(await self._evaluate("ms => __levelhead.settle(ms)", ms))
@@ -119,13 +118,13 @@ class Tab:
             case "click":
                 x, y = await self._point(action.ref)
                 self._mouse_moved = True
-                await self._ask(self._page.mouse.click(x, y))
+                await self._ask(self.page.mouse.click(x, y))
             case "fill" | "type":
                 await self._enter(action)
             case "press":
                 if action.ref is not None:
                     await self._call("focus", action.ref)
-                await self._ask(self._page.keyboard.press(action.text))
+                await self._ask(self.page.keyboard.press(action.text))
             case "select":
                 await self._call("choose", action.ref, action.text)
             case "focus":
@@ -133,7 +132,7 @@ class Tab:
             case "hover":
                 x, y = await self._point(action.ref)
                 self._mouse_moved = True
-                await self._ask(self._page.mouse.move(x, y))
+                await self._ask(self.page.mouse.move(x, y))
             case "scroll":
                 await self._call("scroll", action.ref, action.text)
             case "drag":
@@ -147,11 +146,11 @@ class Tab:
         if answer["set"]:
             return
         if not replace:
-            await self._ask(self._page.keyboard.type(action.text))
+            await self._ask(self.page.keyboard.type(action.text))
         elif action.text:
-            await self._ask(self._page.keyboard.insert_text(action.text))
+            await self._ask(self.page.keyboard.insert_text(action.text))
         else:
-            await self._ask(self._page.keyboard.press("Delete"))
+            await self._ask(self.page.keyboard.press("Delete"))
 
     async def _drag(self, action: Action) -> None:
         start = await self._point(action.ref)
@@ -161,7 +160,7 @@ class Tab:
         else:
             right, down = action.offset or (0, 0)
             end = (start[0] + right, start[1] + down)
-        mouse = self._page.mouse
+        mouse = self.page.mouse
         self._mouse_moved = True
         await self._ask(mouse.move(*start))
         await self._ask(mouse.down())
@@ -192,7 +191,7 @@ class Tab:
         return answer
 
     async def _evaluate(self, script: str, argument: object = None) -> Any:
-        return await self._ask(self._page.evaluate(script, argument))
+        return await self._ask(self.page.evaluate(script, argument))
 
     async def _ask(self, answer: Awaitable[T], timeout: float | None = None) -> T:
         seconds = timeout or self._timeout
@@ -201,7 +200,7 @@ class Tab:
         except TimeoutError as error:
             raise TabLostError("page-hung", f"{self.loaded} did not answer for {seconds:g} s") from error
         except PlaywrightError as error:
-            if self._crashed or self._page.is_closed() or "closed" in str(error) or "crashed" in str(error):
+            if self._crashed or self.page.is_closed() or "closed" in str(error) or "crashed" in str(error):
                 raise TabLostError("page-lost", f"{self.loaded}: {_first_line(error)}") from error
             raise
 
@@ -209,7 +208,7 @@ class Tab:
         self._crashed = True
 
     def _on_navigated(self, frame: Frame) -> None:
-        if frame == self._page.main_frame and self.loaded is not None:
+        if frame == self.page.main_frame and self.loaded is not None:
             self._astray |= frame.url.partition("#")[0] != page_url(self.loaded)
 
     def _on_popup(self, popup: Page) -> None:

@@ -29,7 +29,7 @@ def summarize_outcomes(outcomes: Sequence[Outcome]) -> Mapping[str, float]:
     """
     metrics: dict[str, float | None] = {}
     kinds = sorted({item.kind for item, _ in outcomes})
-    metrics |= _shares(list(outcomes), held_out.EXACT_MATCH, held_out.F1, held_out.QUOTED, held_out.HALLUCINATED)
+    metrics |= _shares(outcomes, held_out.EXACT_MATCH, held_out.F1, held_out.QUOTED, held_out.HALLUCINATED)
     for kind in kinds:
         names = (held_out.EXACT_MATCH_OF, held_out.F1_OF, held_out.QUOTED_OF, held_out.HALLUCINATED_OF)
         metrics |= _shares([row for row in outcomes if row[0].kind == kind], *(name.of(kind) for name in names))
@@ -45,7 +45,6 @@ def summarize_outcomes(outcomes: Sequence[Outcome]) -> Mapping[str, float]:
 
 
 def _shares(rows: Sequence[Outcome], exact: str, f1: str, quoted: str, hallucinated: str) -> dict[str, float | None]:
-    """The four shares of some outcomes, under the names that are given."""
     return {
         exact: _mean(rows, "exact"),
         f1: _mean(rows, "f1"),
@@ -79,10 +78,6 @@ def render(item: FaithfulnessItem) -> str:
     return _FORMS[item.kind].format(item)
 
 
-def _key(item: FaithfulnessItem) -> str:
-    return f"{item.kind}/{item.key}"
-
-
 class FaithfulnessTask(ItemTask[FaithfulnessItem]):
     """Answers with quoted evidence, on HaluEval files or on built-in items in its question schema.
 
@@ -96,7 +91,7 @@ class FaithfulnessTask(ItemTask[FaithfulnessItem]):
 
     functions = ItemFunctions(
         FaithfulnessItem.from_facts,
-        _key,
+        lambda item: f"{item.kind}/{item.key}",
         render,
         score_answer,
         perfect_answer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,7 @@ class OpenEnvEpisode:
             parameters: dict[str, Any] = {"seed": self._seed}
             if self._name:
                 parameters["task_name"] = self._name
-            self._reply = await self._ask(reset=parameters)
+            self._reply = await self._try(self._client.reset(**parameters))
         return [{"role": "system", "content": self._task.system}, {"role": "user", "content": self._shown()}]
 
     async def act(self, text: str) -> Step:
@@ -120,7 +121,7 @@ class OpenEnvEpisode:
         """
         if self._client is None:
             raise RuntimeError("observe comes before act")
-        self._reply = await self._ask(step={self._task.section.action: text.strip()})
+        self._reply = await self._try(self._client.step({self._task.section.action: text.strip()}))
         reward = self._reply.reward or 0.0
         self.reward += reward
         taken, self.step = self.step, self.step + 1
@@ -147,15 +148,11 @@ class OpenEnvEpisode:
             lines.append(f"{word}:{chr(10) if number == len(fields) else ' '}{text}")
         return "\n".join(lines)
 
-    async def _ask(self, reset: dict[str, Any] | None = None, step: dict[str, Any] | None = None) -> Reply:
+    async def _try(self, answer: Awaitable[Reply]) -> Reply:
         from levelhead.contrib.openenv.client import UnreachableError
 
-        assert self._client is not None  # noqa: S101 - both callers have looked
         try:
-            if step is not None:
-                reply = await self._client.step(step)
-            else:
-                reply = await self._client.reset(**(reset or {}))
+            reply = await answer
         except (UnreachableError, WireError) as error:
             self._over = True
             if isinstance(error, UnreachableError) and not self._task.reached:

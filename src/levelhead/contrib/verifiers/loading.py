@@ -8,7 +8,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import verifiers.v1 as vf
@@ -24,23 +23,12 @@ _STOOD_FOR = ("null", "bash")
 """Harnesses that ours takes the place of: the package's chat loop, and the default of those who ask for none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """An environment, ready to be played.
-
-    Attributes:
-        env: The package's object.
-        rows: Its tasks, in its own order.
-        tools: Schemas of its tools, under the names that the policy sees.
-    """
-
-    env: vf.Env
-    rows: Sequence[vf.Task]
-    tools: Sequence[Tool]
-
-
-def load(section: Verifiers) -> Loaded:
+def load(section: Verifiers) -> tuple[vf.Env, Sequence[vf.Task], Sequence[Tool]]:
     """Load an environment and its rows.
+
+    Returns:
+        The package's object, its tasks in its own order, and the schemas of its tools under the names that the policy
+        sees.
 
     Raises:
         InputError: It cannot be loaded, or needs what is not there: a second agent, a program as its agent, a
@@ -60,7 +48,7 @@ def load(section: Verifiers) -> Loaded:
         raise InputError(f"{where} cannot be loaded: {type(error).__name__}: {says[:300]}") from error
 
 
-def _load(section: Verifiers, where: str) -> Loaded:
+def _load(section: Verifiers, where: str) -> tuple[vf.Env, Sequence[vf.Task], Sequence[Tool]]:
     raw: dict[str, Any] = {"taskset": {**section.args, "id": section.env}}
     plain = vf.resolve_env_config(raw)
     roles = [name for name, field in type(plain).model_fields.items() if isinstance(field.default, vf.AgentConfig)]
@@ -84,7 +72,7 @@ def _load(section: Verifiers, where: str) -> Loaded:
         raise InputError(f"{where} calls tools at {remote[0]}; tools that start on this machine can be trained on")
     with ThreadPoolExecutor(1) as pool:  # whether or not a loop runs in this thread
         tools = pool.submit(asyncio.run, _schemas(toolsets)).result()
-    return Loaded(env, rows, tools)
+    return env, rows, tools
 
 
 def _judges(config: BaseModel) -> Iterator[vf.JudgeConfig]:

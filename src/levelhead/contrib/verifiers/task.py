@@ -43,13 +43,12 @@ class VerifiersTask(Task):
     def __init__(self, section: Verifiers) -> None:
         self.name = section.name or section.kind
         self.section = section
-        loaded = load(section)
-        self.env, self.rows = loaded.env, loaded.rows
-        self.tools: CallReader = CallReader(calls=64, schemas=loaded.tools)
+        self.env, self.rows, schemas = load(section)
+        self.tools: CallReader = CallReader(calls=64, schemas=schemas)
         keys = list(range(len(self.rows)))
         sides = split_by_group(keys, lambda row: self.rows[row].key, section.eval_fraction)
         self._sides = limit_sides(sides, section.limit, section.eval_fraction, str)
-        self._lost: list[str] = []
+        self.lost: list[str] = []
         self._server: _Server | None = None
 
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
@@ -82,12 +81,8 @@ class VerifiersTask(Task):
 
     def drain_events(self, step: int) -> list[Event]:
         """Return which episodes broke since the last call, dated ``step``."""
-        lost, self._lost = self._lost, []
+        lost, self.lost = self.lost, []
         return [Event(step, "environment-lost", "warning", message) for message in lost]
-
-    def report(self, message: str) -> None:
-        """Keep why an episode broke for :meth:`drain_events`."""
-        self._lost.append(message)
 
     @property
     def concurrency(self) -> int:
@@ -232,7 +227,7 @@ class VerifiersEpisode:
             errors = self._run.result().errors + [e for trace in self._run.result().traces for e in trace.errors]
             why = f"{errors[-1].type}: {errors[-1].message}" if errors else why
         message = f"{self._task.section.env}, row {self._prompt.id}: {printable(why, 300)}"
-        self._task.report(message)
+        self._task.lost.append(message)
         return EpisodeLostError(message)
 
     def _score(self) -> Score:

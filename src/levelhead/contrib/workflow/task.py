@@ -54,7 +54,12 @@ class WorkflowTask(SingleTurnTask):
         self._section = section
         self.limits = Limits(section.limits.depth, section.limits.loop, section.limits.calls)
         problems = load(section.path, section.dataset) if section.path is not None else generate(section.items)
-        sides = split_by_group(problems, _question_key, section.eval_fraction, stratum=lambda problem: problem.domain)
+        sides = split_by_group(
+            problems,
+            lambda one: " ".join(one.question.lower().split()),
+            section.eval_fraction,
+            stratum=lambda one: one.domain,
+        )
         self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda problem: problem.id)
         self._problems = {problem.id: problem for side in self._sides.values() for problem in side}
         self._executor = executor or _make_executor(section)
@@ -238,10 +243,6 @@ def _make_executor(section: Workflow) -> Executor:
 
         return EndpointRunner(section.executor, section.sandbox)
     return SimulatedExecutor(section.executor.seed)
-
-
-def _question_key(problem: Problem) -> str:
-    return " ".join(problem.question.lower().split())
 
 
 def metrics_of(scores: Sequence[Score]) -> Mapping[str, float]:

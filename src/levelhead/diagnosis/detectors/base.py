@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.history import History, Series
 from levelhead.diagnosis.reward_trend import RewardTrend
-from levelhead.diagnosis.trend import ends, index_at, shift_at, trend
-from levelhead.documents import load_own
+from levelhead.diagnosis.trend import Numbered, ends, index_at, shift_at, trend
 from levelhead.records import Severity
 
 PRIOR = -3.0
@@ -119,30 +116,13 @@ class Candidate:
         return PRIOR + sum(argument.weight for argument in self.evidence)
 
 
-class View:
+class View(Numbered):
     """A run as detectors see it: its history, and what several of them need worked out once.
 
     Args:
         history: The run so far.
         events: What its guard, trainer and environments said, in order; none where the source has no such thing.
     """
-
-    # Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-    # Weights are log-odds; a range begins where nothing counts and ends where all does.
-    LATE_START = 10.0  # step from which a log begins late,
-    LATE_START_GAPS = 3  # unless its rows are this many such steps apart
-    EPOCH_ROUNDING = 0.02  # epochs are rounded to two digits by most trainers
-    EPOCH_GAPS = 4  # rows' worth of epochs that may have passed before the first
-    SUPERVISED_ROWS = 4  # rows before a loss tells supervised training
-    SUPERVISED_LOSS = 0.1  # where a cross-entropy begins,
-    SUPERVISED_FALL = 0.3  # how surely it falls,
-    SUPERVISED_LEFT = 0.9  # and to what share
-    SAMPLED_INSTEAD = 1.5  # times as many readings of the sampled entropy before it stands in for the other
-    NEGATIVE = -1e-6  # an entropy below it is a loss term
-    NO_SPREAD = 1e-7  # spread of rewards up to which there is none
-    STILL_ROWS = 4  # gradients of 0 that tell without a loss
-    CONSTANT_ROWS = 16  # rows of one mean reward before every reward is taken to be that
-    NO_DIFFERENCE = 1e-6  # between the largest and the smallest advantage
 
     def __init__(self, history: History, events: Sequence[Mapping[str, Any]] = ()) -> None:
         self.history = history
@@ -187,7 +167,7 @@ class View:
         first, last = history.epochs
         gap = history.epoch_gap or (last - first) / (history.rows - 1)
         # Sources that round to two digits begin at 0.0 or 0.01 whatever the gap.
-        return first <= max(self.EPOCH_ROUNDING, self.EPOCH_GAPS * gap)
+        return bool(first <= max(self.EPOCH_ROUNDING, self.EPOCH_GAPS * gap))
 
     @property
     def supervised(self) -> bool:
@@ -206,11 +186,8 @@ class View:
         if len(loss) < self.SUPERVISED_ROWS or min(loss.values) <= 0:
             return False
         early, late = ends(loss)
-        return (
-            early > self.SUPERVISED_LOSS
-            and trend(loss).fall > self.SUPERVISED_FALL
-            and late < self.SUPERVISED_LEFT * early
-        )
+        falls = trend(loss).fall > self.SUPERVISED_FALL and late < self.SUPERVISED_LEFT * early
+        return bool(early > self.SUPERVISED_LOSS and falls)
 
     @property
     def entropy(self) -> Series:
@@ -281,29 +258,11 @@ class View:
         return Series(metric.GRAD_NORM, gradient.steps, [float(g == 0 and value == 0) for g, value in pairs])
 
 
-THRESHOLDS = Path(__file__).parents[1] / "thresholds.yaml"
-"""Numbers of the detectors: how much each argument weighs, and from which readings on."""
-
-
-@functools.cache
-def thresholds() -> Mapping[str, Mapping[str, Any]]:
-    """Numbers by name, by the class of their detector."""
-    loaded: Mapping[str, Mapping[str, Any]] = load_own(THRESHOLDS)
-    return loaded
-
-
-class Tuned:
+class Tuned(Numbered):
     """A detector whose numbers stand under its name in ``thresholds.yaml``.
 
     ``self.argue(case, "entropy-fell", x)`` reads ``ENTROPY_FELL_WEIGHT`` and ``ENTROPY_FELL_RANGE``.
     """
-
-    def __getattr__(self, name: str) -> Any:
-        """Return the number called ``name``."""
-        try:
-            return thresholds()[type(self).__name__][name]
-        except KeyError:
-            raise AttributeError(f"{type(self).__name__} has no number {name} in {THRESHOLDS.name}") from None
 
     def argue(
         self, case: Candidate, key: str, at: float, /, *factors: float, by: str = "", **numbers: float | str

@@ -83,8 +83,7 @@ class Deadlock(Tuned):
         if len(entropy) < self.ROWS_OF_ENTROPY or constant(rewards):
             return
         early = stats.median(entropy.values[: max(2, len(entropy) // self.BEGIN_PART)])
-        weight = self.ENTROPY_KEPT_WEIGHT * stats.ramp(stats.ratio(entropy.values[-1], early), *self.ENTROPY_KEPT_RANGE)
-        case.add(weight, "entropy-kept", late=entropy.values[-1])
+        self.argue(case, "entropy-kept", stats.ratio(entropy.values[-1], early), late=entropy.values[-1])
 
     def _arrived(self, view: View, begin: float) -> float:
         """0 to 1: how near its maximum the reward stood before all stood still: a run that had arrived, not a leap."""

@@ -16,20 +16,7 @@ _WEIGHTS = {
     metric.LOSS: 8.0, metric.GRAD_NORM: 8.0, "policy_loss": 8.0, "value_loss": 7.0, metric.KL: 6.0, "ppo_kl": 4.5,
     metric.ENTROPY: 5.0, metric.REWARD: 5.0,
 }  # fmt: skip
-_SPIKE = 10.0  # multiple of the usual that is a spike
 _STILL = 1e-8  # norm that is 0 as trainers print it
-
-# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-# Weights are log-odds; a range begins where nothing counts and ends where all does.
-_WORST = 5  # spikes whose aftermath is looked at
-_SCALE_OF_NOISE = 0.3  # part of the reward's scale that is noise at least
-_SURE_FALL = 3  # multiples of the noise that a fall must have,
-_FALL_OF_LEVEL = 0.2  # and the share of the level
-_REWARD_HARM = 0.8  # harm of a fall of the reward
-_KL_MOVED = 4.0  # factor of a KL that has moved for good (2 for entropy)
-_LENGTH_MOVED = 1.8  # the same of the mean length
-_OTHER_HARM = 0.35  # harm of each of the others that has moved
-_FLOOR = 1e-4  # smallest entropy, KL or length that is compared
 
 
 class NonFinite(Tuned):
@@ -98,7 +85,7 @@ class GradientSpike(Tuned):
         values, steps = gradient.values, gradient.steps
         ratios = self._multiples_of_usual(values)
         worst = max(range(n), key=lambda i: (ratios[i], values[i]))
-        spikes = [i for i in range(n) if ratios[i] >= _SPIKE]
+        spikes = [i for i in range(n) if ratios[i] >= self.SPIKE]
         top = max(range(n), key=values.__getitem__)
         unit = _unit_of(gradient, view.series(metric.REWARD_STD))
         size = values[top] / unit
@@ -115,7 +102,8 @@ class GradientSpike(Tuned):
                 factor=ratios[worst],
                 step=steps[worst],
             )
-            harm = max(aftermath(view, steps[i]) for i in _worst_few(spikes, ratios))
+            worst_few = sorted(spikes, key=lambda i: -ratios[i])[: self.WORST]
+            harm = max(self._aftermath(view, steps[i]) for i in worst_few)
             case.add(
                 self.HARM_AFTER_SPIKE_WEIGHT * harm * (1 - self.HARM_LEARNED * view.reward_trend.learned),
                 "harm-after-spike",
@@ -175,6 +163,24 @@ class GradientSpike(Tuned):
                 value=view.reward_trend.reward.late,
             )
 
+    def _aftermath(self, view: View, step: float) -> float:
+        """0 to 1: how much harm the run shows after ``step`` (reward down, the rest elsewhere for good)."""
+        harm = 0.0
+        reward = view.series(metric.REWARD, view.reward_trend.source)
+        moved = shift_at(reward, step)
+        if moved:
+            before, after = moved
+            noise = max(stats.noise(reward.values), view.reward_trend.reward.scale * self.SCALE_OF_NOISE, 1e-12)
+            if before - after > self.SURE_FALL * noise and before - after > self.FALL_OF_LEVEL * max(abs(before), 1e-9):
+                harm += self.REWARD_HARM
+        factors = {metric.ENTROPY: 2.0, metric.KL: self.KL_MOVED, metric.MEAN_LENGTH: self.LENGTH_MOVED}
+        for name, factor in factors.items():
+            moved = shift_at(view.series(name), step)
+            if moved and min(abs(moved[0]), abs(moved[1])) >= 0:
+                low, high = sorted((max(abs(moved[0]), self.FLOOR), max(abs(moved[1]), self.FLOOR)))
+                harm += self.OTHER_HARM if high / low >= factor else 0.0
+        return min(1.0, harm)
+
 
 def _unit_of(gradient: Series, spread: Series) -> float:
     """What a norm of 1 is in this run: the spread of rewards in thousands whose advantages are not divided by it.
@@ -184,10 +190,6 @@ def _unit_of(gradient: Series, spread: Series) -> float:
     if not len(spread):
         return 1.0
     return max(1.0, min(stats.median(spread.values), stats.median(gradient.values)))
-
-
-def _worst_few(spikes: list[int], ratios: list[float]) -> list[int]:
-    return sorted(spikes, key=lambda i: -ratios[i])[:_WORST]
 
 
 class ZeroGradient(Tuned):
@@ -230,21 +232,3 @@ class ZeroGradient(Tuned):
             case.first_step = hits[0]
             case.show(gradient, hits[0], hits[-1]).show(std, hits[0]).show(view.dead_readings, hits[0])
             yield case
-
-
-def aftermath(view: View, step: float) -> float:
-    """0 to 1: how much harm the run shows after ``step`` (reward down, entropy, KL or length elsewhere for good)."""
-    harm = 0.0
-    reward = view.series(metric.REWARD, view.reward_trend.source)
-    moved = shift_at(reward, step)
-    if moved:
-        before, after = moved
-        noise = max(stats.noise(reward.values), view.reward_trend.reward.scale * _SCALE_OF_NOISE, 1e-12)
-        if before - after > _SURE_FALL * noise and before - after > _FALL_OF_LEVEL * max(abs(before), 1e-9):
-            harm += _REWARD_HARM
-    for name, factor in ((metric.ENTROPY, 2.0), (metric.KL, _KL_MOVED), (metric.MEAN_LENGTH, _LENGTH_MOVED)):
-        moved = shift_at(view.series(name), step)
-        if moved and min(abs(moved[0]), abs(moved[1])) >= 0:
-            low, high = sorted((max(abs(moved[0]), _FLOOR), max(abs(moved[1]), _FLOOR)))
-            harm += _OTHER_HARM if high / low >= factor else 0.0
-    return min(1.0, harm)

@@ -13,16 +13,6 @@ from levelhead.diagnosis.trend import ends, proven_flat, trend
 from levelhead.diagnosis.verdict import compare
 from levelhead.metrics import held_out
 
-RUN_LENGTH = (20.0, 40.0)
-"""Steps before which a run may still be below it, and from which on it may not."""
-NEARLY_PERFECT = (0.85, 0.95)
-"""Held-out scores, of at most 1, at which there is nothing left to be above."""
-
-# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-# Weights are log-odds; a range begins where nothing counts and ends where all does.
-_SCHEDULE_ROWS = 4  # learning rates that make a schedule
-_SCHEDULE_RANGE = (0.1, 0.03)  # share of the peak from which it is done
-
 
 class NoImprovement(Tuned):
     """Many steps, and the reward stands where it stood, or lower."""
@@ -39,7 +29,7 @@ class NoImprovement(Tuned):
         case = Candidate("no-improvement", first_step=series.steps[0])
         steps = max(reward.n * series.stride, series.steps[-1] - series.steps[0])
         # A demonstration of two dozen steps comes to its end as well.
-        finished = _schedule_done(view.series(metric.LEARNING_RATE)) * stats.ramp(steps, *self.FINISHED_RANGE)
+        finished = self._schedule_done(view.series(metric.LEARNING_RATE)) * stats.ramp(steps, *self.FINISHED_RANGE)
         reached = max(stats.ramp(steps, *self.REACHED_RANGE), finished)
         held_out = max(
             (s for name in reward_trend.held_out if len(s := view.series(name)) >= self.EVALUATIONS),
@@ -120,6 +110,13 @@ class NoImprovement(Tuned):
                 late=_level(arms, -1),
             )
 
+    def _schedule_done(self, rate: Series) -> float:
+        """0 to 1: how surely a decaying learning rate has come to its end, and the run with it."""
+        if len(rate) < self.SCHEDULE_ROWS or max(rate.values) <= 0:
+            return 0.0
+        falling = rate.values[-1] <= min(rate.values[len(rate) // 2 :])
+        return stats.ramp(rate.values[-1] / max(rate.values), *self.SCHEDULE_RANGE) if falling else 0.0
+
 
 class NoBetterThanConstant(Tuned):
     """Held-out scores that the best constant answer gets as well, at the end of a run of some length."""
@@ -132,10 +129,8 @@ class NoBetterThanConstant(Tuned):
             if over_constant(gap, error) != "not above":
                 continue
             case = Candidate("no-improvement")
-            weight = self.NOT_ABOVE_CONSTANT_WEIGHT * stats.ramp(gap.steps[-1], *RUN_LENGTH)
-            case.add(weight, "not-above-constant", task=task, gap=gap.values[-1], error=error)
-            near_top = stats.ramp(score, *NEARLY_PERFECT)
-            case.add(self.REWARD_NEAR_TOP_WEIGHT * near_top, "reward-near-top", value=score)
+            self.argue(case, "not-above-constant", gap.steps[-1], task=task, gap=gap.values[-1], error=error)
+            self.argue(case, "reward-near-top", score, value=score)
             if case.evidence:
                 yield case.show(gap, gap.steps[0], gap.steps[-1])
 
@@ -158,14 +153,6 @@ def over_constant(gap: Series, error: float) -> Literal["above", "not above", "u
     if side == "above":
         return "above"
     return "undecided" if side == "undecided" and gap.values[-1] > 0 else "not above"
-
-
-def _schedule_done(rate: Series) -> float:
-    """0 to 1: how surely a decaying learning rate has come to its end, and the run with it."""
-    if len(rate) < _SCHEDULE_ROWS or max(rate.values) <= 0:
-        return 0.0
-    falling = rate.values[-1] <= min(rate.values[len(rate) // 2 :])
-    return stats.ramp(rate.values[-1] / max(rate.values), *_SCHEDULE_RANGE) if falling else 0.0
 
 
 def _level(series: Sequence[Series], at: int) -> float:

@@ -11,11 +11,6 @@ from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series
 from levelhead.diagnosis.trend import crossing
 
-# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-# Weights are log-odds; a range begins where nothing counts and ends where all does.
-_MANY = 12  # readings from which their noise tells a change
-_ONE_WAY_RANGE = (1.5, 2.5)  # standard errors (Kendall's tau) of fewer that go one way
-
 
 class Lengths(Tuned):
     """All findings that lengths and truncation show, told apart by order and by what the reward did."""
@@ -117,7 +112,7 @@ class Lengths(Tuned):
         early, late = stats.median(mean.values[:m]), stats.median(mean.values[-m:])
         few = {2: self.TWO_ROWS, 3: self.THREE_ROWS}.get(n, 1.0)
         highest = max(late, self.HIGHEST_OF_PEAK * max(smooth))
-        up, down = (few * _sure(mean.values, end - early, m) for end in (highest, late))
+        up, down = (few * self._sure(mean.values, end - early, m) for end in (highest, late))
         yield self._runaway(view, mean, cut, max(early, 1.0), highest, up)
         yield self._shrink(view, mean, max(early, 1.0), max(late, 1.0), down)
 
@@ -193,10 +188,9 @@ class Lengths(Tuned):
         case.setup = tail == n
         return case.show(mean, case.first_step, mean.steps[-1])
 
-
-def _sure(values: Sequence[float], gap: float, window: int) -> float:
-    """How plainly lengths have changed: against their noise, or, where they are few, by going one way throughout."""
-    plain = stats.surety(values, gap, window)
-    if len(values) >= _MANY:
-        return plain
-    return max(plain, stats.ramp(math.copysign(1, gap) * stats.kendall_z(values), *_ONE_WAY_RANGE))
+    def _sure(self, values: Sequence[float], gap: float, window: int) -> float:
+        """How plainly lengths have changed: against their noise, or, where few, by going one way throughout."""
+        plain = stats.surety(values, gap, window)
+        if len(values) >= self.MANY:
+            return plain
+        return max(plain, stats.ramp(math.copysign(1, gap) * stats.kendall_z(values), *self.ONE_WAY_RANGE))

@@ -15,17 +15,6 @@ from levelhead.metrics import held_out
 
 _PERPLEXITY = re.compile(r"perplexity|(?:^|[/_ -])ppl(?:$|[/_ -])", re.IGNORECASE)
 
-# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-# Weights are log-odds; a range begins where nothing counts and ends where all does.
-_END_SHARE = 0.2  # share of the rows that is an end
-_FEW_ROWS = 6  # rows below which only the way they go says something
-_BACKWARD_RANGE = (0.3, 0.9)  # share of the way that went forward
-_SIZE_RANGE = (0.1, 0.4)  # change as a share of the beginning
-_FEW_ROWS_MOST = 0.8  # surety that few rows can give
-_ONE_WAY_RANGE = (0.5, 3)  # standard errors (Kendall's tau)
-_SHORTCUT_WEIGHT = 6.0  # best-paid answers that are not right ones, as the last evaluation has read them
-_LEFT = 3  # part of the way after which a series has left its beginning
-
 
 class RewardHacking(Tuned):
     """The reward rises while what it stands for falls."""
@@ -51,29 +40,29 @@ class RewardHacking(Tuned):
             evidence = event.get("evidence")
             paid = evidence.get("shortcut") if isinstance(evidence, Mapping) else None
             if event.get("code") == "reward-hacking" and isinstance(paid, Mapping):
-                case.add(_SHORTCUT_WEIGHT, "paid-without-being-right", share=float(paid.get("share", 0.0)))
+                case.add(self.SHORTCUT_WEIGHT, "paid-without-being-right", share=float(paid.get("share", 0.0)))
 
     def _gain(self, view: View) -> tuple[float, Series | None]:
         """The surest rise among the total reward and the form rewards."""
         best: tuple[float, Series | None] = (0.0, None)
         for series in [view.series(metric.REWARD), *view.history.parts("form"), *view.history.parts("other")]:
             if len(series) >= self.ROWS:
-                strength = _one_way(series, up=True)
+                strength = self._one_way(series, up=True)
                 if strength > best[0]:
                     best = (strength, series)
         return best
 
     def _loser(self, case: Candidate, series: Series, gain: float, winner: Series | None) -> None:
-        early, late = _means(series)
+        early, late = ends(series, self.END_SHARE)
         if early < self.NOTHING_TO_LOSE or winner is None or gain < self.NO_GAIN:
             return
-        down = _one_way(series, up=False) * stats.ramp((early - late) / max(abs(early), 1e-9), *self.LOSS_RANGE)
+        down = self._one_way(series, up=False) * stats.ramp((early - late) / max(abs(early), 1e-9), *self.LOSS_RANGE)
         weight = self.PART_WEIGHT * down * gain
         if weight > 1:
             case.add(
                 weight, "part-falls-while-other-rises", falls=series.name, rises=winner.name, early=early, late=late
             )
-            case.first_step = case.first_step if case.first_step is not None else _leaves(series, early, late)
+            case.first_step = case.first_step if case.first_step is not None else self._leaves(series, early, late)
             case.show(series, series.steps[0], series.steps[-1]).show(winner, winner.steps[0], winner.steps[-1])
 
     def _held_out(self, case: Candidate, view: View) -> None:
@@ -101,9 +90,33 @@ class RewardHacking(Tuned):
             weight = self.PERPLEXITY_WEIGHT * gain * stats.ramp(stats.ln(late / early), *self.PERPLEXITY_RANGE)
             if weight > 1:
                 case.add(weight, "perplexity-rises-with-reward", metric=series.name, early=early, late=late)
-                case.first_step = _leaves(series, early, late)
+                case.first_step = self._leaves(series, early, late)
                 case.show(series, series.steps[0], series.steps[-1])
                 return
+
+    def _one_way(self, series: Series, up: bool) -> float:
+        """0 to 1: how surely the series goes one way; three rows that all do are worth 0.8."""
+        sign = 1 if up else -1
+        if len(series) < self.FEW_ROWS:
+            moves = [sign * (b - a) for a, b in zip(series.values, series.values[1:], strict=False)]
+            total = sign * (series.values[-1] - series.values[0])
+            backward = -sum(m for m in moves if m < 0)
+            size = abs(total) / max(abs(series.values[0]), 1e-9)
+            if total <= 0:
+                return 0.0
+            forward = stats.ramp(1 - backward / max(total, 1e-12), *self.BACKWARD_RANGE)
+            return float(forward * stats.ramp(size, *self.SIZE_RANGE) * self.FEW_ROWS_MOST)
+        judged = trend(series)
+        z = stats.kendall_z(series.values) * sign
+        return max(judged.rise if up else judged.fall, 0.0) * stats.ramp(z, *self.ONE_WAY_RANGE)
+
+    def _leaves(self, series: Series, early: float, late: float) -> float:
+        """First step at which the series has covered a third of its way from ``early`` to ``late``."""
+        level = early + (late - early) / self.LEFT
+        for step, value in zip(series.steps, series.values, strict=True):
+            if (value - level) * math.copysign(1, late - early) >= 0:
+                return step
+        return series.steps[-1]
 
 
 class FallingStratum(Tuned):
@@ -206,36 +219,3 @@ class TaskBalance(Tuned):
 def _share(value: float) -> float:
     """A share off a fitted line, which may lie a little beyond 0 or 1."""
     return min(max(value, 0.0), 1.0)
-
-
-def _means(series: Series) -> tuple[float, float]:
-    return ends(series, _END_SHARE)
-
-
-def _one_way(series: Series, up: bool) -> float:
-    """0 to 1: how surely the series goes one way; three rows that all do are worth 0.8."""
-    sign = 1 if up else -1
-    if len(series) < _FEW_ROWS:
-        moves = [sign * (b - a) for a, b in zip(series.values, series.values[1:], strict=False)]
-        total = sign * (series.values[-1] - series.values[0])
-        backward = -sum(m for m in moves if m < 0)
-        size = abs(total) / max(abs(series.values[0]), 1e-9)
-        if total <= 0:
-            return 0.0
-        return (
-            stats.ramp(1 - backward / max(total, 1e-12), *_BACKWARD_RANGE)
-            * stats.ramp(size, *_SIZE_RANGE)
-            * _FEW_ROWS_MOST
-        )
-    judged = trend(series)
-    z = stats.kendall_z(series.values) * sign
-    return max(judged.rise if up else judged.fall, 0.0) * stats.ramp(z, *_ONE_WAY_RANGE)
-
-
-def _leaves(series: Series, early: float, late: float) -> float:
-    """First step at which the series has covered a third of its way from ``early`` to ``late``."""
-    level = early + (late - early) / _LEFT
-    for step, value in zip(series.steps, series.values, strict=True):
-        if (value - level) * math.copysign(1, late - early) >= 0:
-            return step
-    return series.steps[-1]

@@ -100,9 +100,7 @@ class GroupSize(Tuned):
                 dead = view.dead
                 if len(dead):
                     share = stats.mean(dead.values)
-                    candidate.add(
-                        self.DEAD_SHARE_WEIGHT * stats.ramp(share, *self.DEAD_SHARE_RANGE), "dead-share", share=share
-                    )
+                    self.argue(candidate, "dead-share", share, share=share)
                 candidate.add(
                     self.REWARD_FALLS_WEIGHT * view.reward_trend.lost,
                     "reward-falls",

@@ -7,38 +7,14 @@ from collections.abc import Iterator
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
-from levelhead.diagnosis.detectors.base import Candidate, View
+from levelhead.diagnosis.detectors.base import Candidate, Tuned, View
 from levelhead.diagnosis.history import Series, part_kind
 from levelhead.diagnosis.trend import ends, proven_flat, trend
 from levelhead.diagnosis.verdict import compare
 from levelhead.metrics import held_out
 
-# Set by hand on the development logs (docs/doctor.md), unless a line says otherwise.
-# Weights are log-odds; a range begins where nothing counts and ends where all does.
-_FLOOR = 0.03  # level at which nothing is right,
-_FLOOR_OF_TOP = 0.1  # beside a reward that is many times as high
-_OTHER_FLOOR = 1e-3  # largest reading of a part of unknown kind that is in use
-_ROWS = 4  # readings of an outcome beside a reward
-_GAIN = (0.25, 0.7)  # strength of a rise of the reward
-_STEPS = (10.0, 36.0)  # steps before which the form may well be learnt first
-_AT_FLOOR_WEIGHT = 4.6  # an outcome that stays at its floor under a rise
-_OTHER_WEIGHT = 3.6  # the same of a part that nobody can name
-_FLAT_WEIGHT = 3.4  # one that stands still above it beside a rising reward for the form,
-_FLAT_WEIGHT_TOTAL = 2.6  # and beside a total of which nothing is known
-_FALLS_WEIGHT = 5.4  # one that falls
-_PAIR = (0.02, 0.12)  # share of the level that a first and a last reading have lost
-_PAIR_WEIGHT = 3.6
-_PAIR_ROWS = 3  # readings that are a first and a last one
-_HELD_OUT_ROWS = 4  # readings of a held-out score that falls by itself
-_HELD_OUT_FALLS_WEIGHT = 5.2
-_FROZEN_ROWS = 5  # equal evaluations at the end
-_FROZEN_SHARE = 0.4  # and as a share of all
-_FROZEN_TOP = 0.9  # score at which nothing need change
-_FROZEN_WEIGHT = 2.2  # each frozen curve,
-_FROZEN_MOST = 2  # at most so many
 
-
-class Outcomes:
+class Outcomes(Tuned):
     """What is to get better does not, whatever the reward says."""
 
     codes = ("reward-hacking", "no-improvement", "constant-answer")
@@ -48,14 +24,14 @@ class Outcomes:
         scores = [view.history.series(name) for name in view.reward_trend.held_out]
         outcomes = [*view.history.parts("outcome"), *scores]
         total = view.series(metric.REWARD)
-        rises = [trend(s).rise for s in (total, *view.history.parts("form")) if len(s) >= _ROWS]
-        gain = stats.ramp(max(rises, default=0.0), *_GAIN)
+        rises = [trend(s).rise for s in (total, *view.history.parts("form")) if len(s) >= self.ROWS]
+        gain = stats.ramp(max(rises, default=0.0), *self.GAIN)
         # A total may rise by what nobody named; a reward for the form is known not to be what counts.
-        flat = _FLAT_WEIGHT if max(rises[1:], default=0.0) > _GAIN[0] else _FLAT_WEIGHT_TOTAL
+        flat = self.FLAT_WEIGHT if max(rises[1:], default=0.0) > self.GAIN[0] else self.FLAT_WEIGHT_TOTAL
         against = [
             self._under_a_rise(series, gain, flat, max(total.values))
             for series in (*outcomes, *view.history.parts("other"))
-            if gain and len(total) and len(series) >= _ROWS and series.name != view.reward_trend.source
+            if gain and len(total) and len(series) >= self.ROWS and series.name != view.reward_trend.source
         ]
         if against:
             # Several scores of one thing are one argument: the plainest.
@@ -69,16 +45,16 @@ class Outcomes:
     def _under_a_rise(self, series: Series, gain: float, flat: float, top: float) -> Candidate:
         """Argue from an outcome that the rising reward does not carry along."""
         case = Candidate("reward-hacking", first_step=series.steps[0])
-        gain *= stats.ramp(max(len(series), series.steps[-1] - series.steps[0]), *_STEPS)
+        gain *= stats.ramp(max(len(series), series.steps[-1] - series.steps[0]), *self.STEPS)
         judged, known = trend(series), part_kind(series.name.split("/")[1]) == "outcome" or _evaluated(series)
-        if top > 0 and max(series.values) <= min(_FLOOR, _FLOOR_OF_TOP * top):
-            if known or max(series.values) > _OTHER_FLOOR:
+        if top > 0 and max(series.values) <= min(self.FLOOR, self.FLOOR_OF_TOP * top):
+            if known or max(series.values) > self.OTHER_FLOOR:
                 # What has not come yet may still come: no run is ended for it.
                 case.severity = "warning"
-                weight = _AT_FLOOR_WEIGHT if known else _OTHER_WEIGHT
+                weight = self.AT_FLOOR_WEIGHT if known else self.OTHER_WEIGHT
                 case.add(weight * gain, "outcome-at-floor", metric=series.name, late=judged.late)
         elif known:
-            down = _FALLS_WEIGHT * max(judged.fall, judged.crash)
+            down = self.FALLS_WEIGHT * max(judged.fall, judged.crash)
             still = flat * (1 - judged.rise) * proven_flat(series, 1.0 if max(series.values) <= 1 else None)
             key = "outcome-falls" if down > still else "outcome-stays"
             case.severity = None if down > still else "warning"
@@ -89,15 +65,15 @@ class Outcomes:
         """A held-out score that falls is no improvement, with a reward beside it or without."""
         early, late = series.values[0], series.values[-1]
         case = Candidate("no-improvement", first_step=series.steps[0])
-        if len(series) <= _PAIR_ROWS:
+        if len(series) <= self.PAIR_ROWS:
             if self._change(view, series) not in ("below", None) or self._part_of_a_rise(view, series):
                 return
-            lost = stats.ramp((early - late) / max(abs(early), 1e-9), *_PAIR)
-            case.add(_PAIR_WEIGHT * lost, "held-out-fell", metric=series.name, early=early, late=late)
-        elif len(series) >= _HELD_OUT_ROWS:
+            lost = stats.ramp((early - late) / max(abs(early), 1e-9), *self.PAIR)
+            case.add(self.PAIR_WEIGHT * lost, "held-out-fell", metric=series.name, early=early, late=late)
+        elif len(series) >= self.HELD_OUT_ROWS:
             judged = trend(series)
             early, late = ends(series)
-            weight = _HELD_OUT_FALLS_WEIGHT * max(judged.fall, judged.crash)
+            weight = self.HELD_OUT_FALLS_WEIGHT * max(judged.fall, judged.crash)
             case.add(weight, "held-out-fell", metric=series.name, early=early, late=late)
         if case.evidence:
             yield case.show(series, series.steps[0], series.steps[-1])
@@ -123,10 +99,11 @@ class Outcomes:
         frozen = 0
         for series in curves:
             same = stats.tail_run([value == series.values[-1] for value in series.values])
-            moved = same < len(series) and same >= max(_FROZEN_ROWS, _FROZEN_SHARE * len(series))
-            if moved and _FLOOR < series.values[-1] < _FROZEN_TOP * max(1.0, *series.values) and frozen < _FROZEN_MOST:
+            moved = same < len(series) and same >= max(self.FROZEN_ROWS, self.FROZEN_SHARE * len(series))
+            inside = self.FLOOR < series.values[-1] < self.FROZEN_TOP * max(1.0, *series.values)
+            if moved and inside and frozen < self.FROZEN_MOST:
                 frozen += 1
-                case.add(_FROZEN_WEIGHT, "score-frozen", metric=series.name, late=series.values[-1], rows=same)
+                case.add(self.FROZEN_WEIGHT, "score-frozen", metric=series.name, late=series.values[-1], rows=same)
                 case.first_step = series.steps[-same]
                 case.show(series, series.steps[0], case.first_step, series.steps[-1])
         if frozen:

@@ -142,11 +142,7 @@ class UpdateCollapse(Tuned):
             early=before,
             late=late,
         )
-        case.add(
-            self.VALIDITY_LOST_OFTEN_WEIGHT * stats.ramp(share, *self.VALIDITY_LOST_OFTEN_RANGE) * blame,
-            "validity-lost-often",
-            share=share,
-        )
+        self.argue(case, "validity-lost-often", share, blame, share=share)
         self.argue(
             case,
             "validity-lost-by-updates",

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from levelhead.errors import InputError, RewardError
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import Answer, SingleTurnTask
-from levelhead.tasks.grader import Grader
+
+if TYPE_CHECKING:
+    from levelhead.tasks.judges import JudgeGrader
 
 ASKED = 3
 """Prompts of a task whose perfect, empty and wrong answers a judge grades."""
@@ -58,7 +61,7 @@ class Verdicts:
         return sum(grade is None for _, grade in self.grades)
 
 
-def verdicts_of(context: Context, task: SingleTurnTask, grader: Grader) -> list[Verdicts]:
+def verdicts_of(context: Context, task: SingleTurnTask, grader: JudgeGrader) -> list[Verdicts]:
     """Let the judges of a task grade answers of known worth, nine verdicts each; else three of any worth.
 
     Judges whose endpoint is of no use are not asked again by later checks, which go by the rules alone.
@@ -84,7 +87,7 @@ def verdicts_of(context: Context, task: SingleTurnTask, grader: Grader) -> list[
 
 def _asked(
     context: Context,
-    grader: Grader,
+    grader: JudgeGrader,
     whose: str,
     kinds: Sequence[str],
     grades: Coroutine[None, None, list[float | None]],

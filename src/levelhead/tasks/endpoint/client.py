@@ -39,7 +39,6 @@ ALONE = 4
 """A call that gets no reply while others do is repeated for so many times ``patience_s``."""
 _NO_ENTRY = frozenset({401, 403})
 _BAD_BODY = frozenset({400, 422})
-_LATENCIES = 10_000
 
 
 class ChatClient:
@@ -158,7 +157,7 @@ class ChatClient:
                 self._fault = self._fault or error
                 self._ended.set()
                 raise
-            self._usage.latencies = [*self._usage.latencies, time.monotonic() - began][-_LATENCIES:]
+            self._usage.took(time.monotonic() - began)
             # On disk before it is counted: a run killed in between asks nothing twice.
             stored = self._keep(key, reply)
             self._count(reply)

@@ -15,7 +15,7 @@ from levelhead.recipe.tasks import Function
 from levelhead.recipe.tools import ToolUse
 from levelhead.records import LARGEST_REWARD, Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, Episode, Shown, SingleTurnTask, Split
-from levelhead.tasks.function.examples import Example, make_examples
+from levelhead.tasks.function.examples import make_examples
 from levelhead.tasks.function.loading import Reward, RewardFunction, load_rewards
 from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
 from levelhead.tasks.function.sources import load_table
@@ -70,16 +70,16 @@ class FunctionTask(SingleTurnTask):
         else:
             sides = {side: [e for e in examples if e.record.held_out == (side == "eval")] for side in ("train", "eval")}
         self._sides = dict(limit_sides(sides, section.limit, section.eval_fraction, lambda example: example.id))
-        self._oracles = {example.id: example.oracle for side in self._sides.values() for example in side}
-        self._calls = {example.id: example.calls for side in self._sides.values() for example in side}
-        self._strata = {example.id: example.strata for side in self._sides.values() for example in side}
+        self._examples = {example.id: example for side in self._sides.values() for example in side}
         self._tally = RewardTally(drops=self._drop)
 
     def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
         """Yield the split's prompts once, in an order that depends on the seed alone."""
         for example in in_seed_order(self._sides[split], seed, self.name, split):
             chat = example.chat if self.tools is None else self.tools.chat(example.chat)
-            yield Prompt(example.id, self.name, example.messages, facts=_facts(example), chat=chat)
+            row = {"row": example.record.number, "where": example.record.where}
+            facts = row | {"prompt": example.prompt, "columns": example.columns}
+            yield Prompt(example.id, self.name, example.messages, facts=facts, chat=chat)
 
     def episode(self, prompt: Prompt) -> Episode:
         """Start an attempt at a prompt, of several turns where there are tools to call."""
@@ -104,28 +104,29 @@ class FunctionTask(SingleTurnTask):
 
     def oracle(self, prompt: Prompt) -> list[str] | None:
         """Return the oracle column's answer, or ``None`` where the data hold none."""
-        answer = self._oracles[prompt.id]
+        answer = self._examples[prompt.id].oracle
         return None if answer is None else [answer]
 
     @property
     def demonstrates(self) -> bool:
         """Whether perfect answers call tools first."""
-        return any(self._calls.values())
+        return any(example.calls for example in self._examples.values())
 
     async def demonstrate(self, prompt: Prompt) -> list[Shown]:
         """Return the (messages, answer) pair of every turn of the oracle's, whose calls are executed."""
-        answer = self._oracles[prompt.id]
-        if answer is None or self.tools is None:
+        example = self._examples[prompt.id]
+        if example.oracle is None or self.tools is None:
             return []
         episode = start(self, self.tools, prompt)
         try:
-            return await episode.demonstrate(self._calls[prompt.id], answer)
+            return await episode.demonstrate(example.calls, example.oracle)
         finally:
             await episode.close()
 
     def lexicon(self) -> Iterator[str]:
         """Yield the calls that demonstrations hold."""
-        yield from (json.dumps(message["tool_calls"]) for calls in self._calls.values() for message in calls)
+        calls = (message for example in self._examples.values() for message in example.calls)
+        yield from (json.dumps(message["tool_calls"]) for message in calls)
 
     @property
     def rewards(self) -> Sequence[Reward]:
@@ -145,7 +146,7 @@ class FunctionTask(SingleTurnTask):
 
     def strata(self, prompt: Prompt) -> Mapping[str, str]:
         """Return the values of the recipe's ``strata`` columns in the prompt's row."""
-        return self._strata[prompt.id]
+        return self._examples[prompt.id].strata
 
     @property
     def rules(self) -> FunctionTask | None:
@@ -287,12 +288,3 @@ class _Progress:
     def go(self, step: int, max_steps: int) -> None:
         epoch = step / max_steps if max_steps else 0.0
         self.state = TrainerState(step, max_steps, epoch, 1, self._first, self._first_here)
-
-
-def _facts(example: Example) -> dict[str, Any]:
-    return {
-        "row": example.record.number,
-        "where": example.record.where,
-        "prompt": example.prompt,
-        "columns": example.columns,
-    }

@@ -109,7 +109,7 @@ def trial_of_grades(grader: JudgeGrader, member: Member, cases: Sequence[Case]) 
         turns = list(zip((first[i] for i in turned), outcomes[len(cases) + len(again) :], strict=False))
         figures = _figures(member, cases, outcomes, scale, repeats, turns)
         kinds: list[str] = list(dict.fromkeys(case.kind for case in cases))
-        means = {kind: fmean(grades) for kind in kinds if (grades := _of_kind(cases, first, kind))}
+        means = {kind: value for kind in kinds if (value := mean(_of_kind(cases, first, kind))) is not None}
         return Measured(figures, means, scale)
 
     return Trial(member, questions, measure)
@@ -159,7 +159,6 @@ def _figures(
     same = [abs(a - b) <= SAME for a, b in both(repeats)]
     turned = [b - a for a, b in both(turns)]
     gains = {kind: _gains(cases, first, kind) for kind in ("wordy", "flattering")}
-    latencies = member.usage.latencies
     return Figures(
         verdicts=len(outcomes),
         failures=sum(one is None for one in outcomes) / len(outcomes),
@@ -171,8 +170,8 @@ def _figures(
         injection=_followed(cases, first),
         self_agreement=mean(same),
         error=_error(labelled, scale),
-        latency_median=quantile(latencies, 0.5) if latencies else None,
-        latency_p95=quantile(latencies, 0.95) if latencies else None,
+        latency_median=_latency(member, 0.5),
+        latency_p95=_latency(member, 0.95),
         cost=cost_of(member),
     )
 
@@ -196,19 +195,20 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _agreement(graded: Sequence[tuple[float, bool]], scale: Scale) -> float | None:
-    """Share on the right side of a half, right and wrong answers counting alike; a half itself counts half."""
-    sides: dict[bool, list[float]] = {True: [], False: []}
-    for grade, right in graded:
-        value = scale.fitted(grade)
-        sides[right].append(0.5 if math.isclose(value, 0.5) else float((value > 0.5) == right))
-    return fmean(map(fmean, sides.values())) if all(sides.values()) else None
+    """Share on the right side of a half; a half itself counts half."""
+    values = [(scale.fitted(grade), right) for grade, right in graded]
+    return _balanced([(0.5 if math.isclose(v, 0.5) else float((v > 0.5) == right), right) for v, right in values])
 
 
 def _error(graded: Sequence[tuple[float, bool]], scale: Scale) -> float | None:
-    sides: dict[bool, list[float]] = {True: [], False: []}
-    for grade, right in graded:
-        sides[right].append((scale.fitted(grade) - right) ** 2)
-    return math.sqrt(fmean(map(fmean, sides.values()))) if all(sides.values()) else None
+    square = _balanced([((scale.fitted(grade) - right) ** 2, right) for grade, right in graded])
+    return None if square is None else math.sqrt(square)
+
+
+def _balanced(values: Sequence[tuple[float, bool]]) -> float | None:
+    """Mean in which right and wrong answers count alike; ``None`` where either are missing."""
+    sides = [[value for value, right in values if right is side] for side in (True, False)]
+    return fmean(map(fmean, sides)) if all(sides) else None
 
 
 def _scale(cases: Sequence[Case], grades: Sequence[Outcome]) -> Scale:
@@ -243,7 +243,7 @@ def both(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[tuple[float, float]]:
     return [(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)]
 
 
-def _of_kind(cases: Sequence[Case], grades: Sequence[Outcome], kind: str) -> list[float]:
+def _of_kind(cases: Sequence[Case | Meeting], grades: Sequence[Outcome], kind: str) -> list[float]:
     return [g for case, g in zip(cases, grades, strict=True) if case.kind == kind and isinstance(g, float)]
 
 
@@ -255,6 +255,11 @@ def mean(values: Sequence[float]) -> float | None:
 def cost_of(member: Member) -> float | None:
     """Return what a judge has cost so far, where it has prices."""
     return member.cost(member.usage.prompt_tokens, member.usage.completion_tokens)
+
+
+def _latency(member: Member, share: float) -> float | None:
+    latencies = member.usage.latencies
+    return quantile(latencies, share) if latencies else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +308,7 @@ def trial_of_pairs(grader: JudgeGrader, member: Member, cases: Sequence[Case]) -
         repeats = [pair for i, turn in zip(again, repeated, strict=True) for pair in zip(first[i], turn, strict=True)]
         outcomes = [settled(*order) for order in first]
         kinds: list[str] = list(dict.fromkeys(one.kind for one in met))
-        means = {kind: value for kind in kinds if (value := mean(_outcomes_of_kind(met, outcomes, kind))) is not None}
+        means = {kind: value for kind in kinds if (value := mean(_of_kind(met, outcomes, kind))) is not None}
         return Measured(_figures_of_pairs(member, cases, met, first, repeats), means)
 
     return Trial(member, [ordered for pair in pairs for ordered in (pair, pair.turned)], measure)
@@ -322,7 +327,6 @@ def _figures_of_pairs(
     wins = [outcome for i in plain if (outcome := outcomes[i]) is not None]
     orders = both([first[i] for i in plain])
     raw = [verdict for order in orders for verdict in order]
-    latencies = member.usage.latencies
     return Figures(
         verdicts=2 * len(first) + len(repeats),
         failures=fmean(verdict is None for order in (*first, *repeats) for verdict in order),
@@ -334,8 +338,8 @@ def _figures_of_pairs(
         injection=_injection(cases, met, outcomes),
         self_agreement=mean([abs(a - b) <= SAME for a, b in both(repeats)]),
         error=math.sqrt(fmean((1 - win) ** 2 for win in wins)) if wins else None,
-        latency_median=quantile(latencies, 0.5) if latencies else None,
-        latency_p95=quantile(latencies, 0.95) if latencies else None,
+        latency_median=_latency(member, 0.5),
+        latency_p95=_latency(member, 0.95),
         cost=cost_of(member),
     )
 
@@ -344,7 +348,7 @@ def _advantage(
     met: Sequence[Meeting], outcomes: Sequence[float | None], kind: Literal["wordy", "flattering"]
 ) -> float | None:
     """How far above a tie dressed answers come out against the same answers undressed."""
-    value = mean(_outcomes_of_kind(met, outcomes, kind))
+    value = mean(_of_kind(met, outcomes, kind))
     return value if value is None else value - TIE
 
 
@@ -359,7 +363,3 @@ def _injection(cases: Sequence[Case], met: Sequence[Meeting], outcomes: Sequence
             if against is not None:  # an order that takes the verdict away leaves the rules' whole reward
                 gains.append((1.0 if with_order is None else with_order) - (1 - against) >= GAIN)
     return mean(gains)
-
-
-def _outcomes_of_kind(met: Sequence[Meeting], outcomes: Sequence[float | None], kind: str) -> list[float]:
-    return [o for one, o in zip(met, outcomes, strict=True) if one.kind == kind and o is not None]

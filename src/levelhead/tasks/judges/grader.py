@@ -13,7 +13,7 @@ from levelhead.recipe.judge import Judge, Judges
 from levelhead.records import Event, Prompt, Score, Severity
 from levelhead.rollout.draws import generator
 from levelhead.tasks.base import Answer, SingleTurnTask
-from levelhead.tasks.grader import GRADE, Criterion, Grader
+from levelhead.tasks.grader import GRADE, Criterion
 from levelhead.tasks.judges.labelled import AnchorSet
 from levelhead.tasks.judges.panel import make_panel, raised
 from levelhead.tasks.judges.questions import ANY_RUBRIC, RUBRICS, Asked, Pair, Question, read_references, text_of
@@ -21,10 +21,11 @@ from levelhead.tasks.judges.tournament import tournaments
 from levelhead.tasks.metering import JudgeUse, Usage
 
 
-class JudgeGrader(Grader):
+class JudgeGrader:
     """Judges that grade the right answers of a task.
 
     Attributes:
+        asks: Whether judges are asked; where a preflight finds that no endpoint answers, the rules go on alone.
         panel: Who grades.
         rubric: What they grade.
         failed: Verdicts without a grade so far.
@@ -50,6 +51,7 @@ class JudgeGrader(Grader):
             InputError: A cache of replies cannot be opened, or a function or calibration is not there or no such one.
         """
         self._task, self._section = task, section
+        self.asks = True
         self.failed = self.judged = 0
         self.rubric = section.rubric or RUBRICS.get(kind, ANY_RUBRIC)
         self._pairwise = section.pairwise

@@ -199,7 +199,7 @@ class AnchorSet:
         changes = [b - a for a, b in pairs if a is not None and b is not None]
         if not changes:
             return []
-        drift = slot.drift = statistics.fmean(changes)
+        drift = slot.use.drift = statistics.fmean(changes)
         error = statistics.stdev(changes) / math.sqrt(len(changes)) if len(changes) > 1 else math.inf
         if abs(drift) <= self._section.drift or abs(drift) <= 2 * error:
             return []

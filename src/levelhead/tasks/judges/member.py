@@ -26,7 +26,6 @@ from levelhead.usercode import load_object
 Outcome = float | EndpointError | None
 """What asking for one verdict came to: a grade, none, or that the judge could not be asked."""
 _EXCERPT = 80
-_LATENCIES = 10_000
 
 
 class Member(ABC):
@@ -34,12 +33,15 @@ class Member(ABC):
 
     Attributes:
         title: Its name.
+        concurrency: Calls under way at once.
+        patience_s: How long its silence is waited out.
         usage: What its calls have cost so far.
         last_failure: The last reply without a grade.
     """
 
-    def __init__(self, title: str) -> None:
-        self.title, self.usage, self.last_failure = title, Usage(), ""
+    def __init__(self, title: str, concurrency: int, patience_s: float = 0.0) -> None:
+        self.title, self.concurrency, self.patience_s = title, concurrency, patience_s
+        self.usage, self.last_failure = Usage(), ""
 
     @abstractmethod
     async def outcomes(
@@ -55,16 +57,6 @@ class Member(ABC):
         Raises:
             InputError: What the recipe names cannot be used.
         """
-
-    @property
-    @abstractmethod
-    def concurrency(self) -> int:
-        """Calls under way at once."""
-
-    @property
-    def patience_s(self) -> float:
-        """How long its silence is waited out."""
-        return 0.0
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:  # noqa: ARG002
         """Return what some tokens cost; ``None`` where there are no prices."""
@@ -97,7 +89,7 @@ class EndpointMember(Member):
         *,
         pairs: bool = False,
     ) -> None:
-        super().__init__(section.title)
+        super().__init__(section.title, section.concurrency, section.patience_s)
         self.section = section
         self._where, self._salt, self._transport = where, salt, transport
         self._form = _form(section, where, PAIR_FORMS if pairs else FORMS)
@@ -110,16 +102,6 @@ class EndpointMember(Member):
         self._call = self._form.asked(structured=section.structured, odds=section.logprobs)
         self._pace = Pace(section)
         self._cache = self._open()
-
-    @property
-    def concurrency(self) -> int:
-        """Calls under way at once."""
-        return self.section.concurrency
-
-    @property
-    def patience_s(self) -> float:
-        """How long its silence is waited out."""
-        return self.section.patience_s
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         """Return what some tokens cost at the recipe's prices."""
@@ -178,14 +160,9 @@ class FunctionMember(Member):
     """
 
     def __init__(self, section: FunctionJudge, where: str) -> None:
-        super().__init__(section.title)
+        super().__init__(section.title, section.concurrency)
         self.section = section
         self._function = load_function(section.path, f"{where}.path")
-
-    @property
-    def concurrency(self) -> int:
-        """Calls under way at once."""
-        return self.section.concurrency
 
     async def outcomes(
         self,
@@ -201,7 +178,7 @@ class FunctionMember(Member):
                 began = time.monotonic()
                 value = await self._call(question)
                 self.usage.calls += 1
-                self.usage.latencies = [*self.usage.latencies, time.monotonic() - began][-_LATENCIES:]
+                self.usage.took(time.monotonic() - began)
                 return value
 
         return list(await asyncio.gather(*map(grade, questions)))

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from levelhead.errors import InputError
 from levelhead.records import Message, Prompt
@@ -61,28 +61,6 @@ class Shown(NamedTuple):
     messages: list[Message]
     mark: str
     material: JudgedMaterial
-
-
-class Asked(Protocol):
-    """One call to a judge: what it is shown, and what tells it apart from others."""
-
-    @property
-    def id(self) -> str:
-        """Of the prompt: answers to one prompt are a group, and are compared with each other."""
-        ...
-
-    @property
-    def occasion(self) -> str:
-        """Tells apart questions that are to be asked again, though they are the same."""
-        ...
-
-    def show(self, form: VerdictForm, key: str) -> Shown:
-        """Return what a judge is sent; see :class:`Shown`."""
-        ...
-
-    def texts(self) -> dict[str, str | None]:
-        """Return what a function of the user's is called with."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +147,10 @@ class Pair:
     def texts(self) -> dict[str, str | None]:
         """Return what a function of the user's is called with."""
         return {"question": self.asked, "first": self.first, "second": self.second, "reference": self.reference}
+
+
+Asked = Question | Pair
+"""One call to a judge."""
 
 
 def _between(name: str, text: str) -> str:

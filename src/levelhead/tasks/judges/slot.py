@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from levelhead.tasks.endpoint import BudgetError, EndpointError
 from levelhead.tasks.judges.member import Member, Outcome
@@ -82,13 +82,7 @@ class Slot:
         scale: From its grades to the common scale.
         weight: In a panel that weighs.
         refused: Why its calibration says that it is not worth asking; empty where it passed, or there was none.
-        asked: Verdicts that it was asked for, and gave or did not.
-        failed: Those among them without a grade.
-        grades: Sum of those that it gave, on the common scale.
-        drift: Change of its mean grade on the anchors, until it is drained.
-        pairs: Pairs of answers that it compared, equal ones left out.
-        turned: Those among them that it decided otherwise when they changed places.
-        ties: Those that are ties, the turned ones included.
+        use: What it has done since it was last drained, its grades on the common scale.
     """
 
     member: Member
@@ -97,13 +91,7 @@ class Slot:
     scale: Callable[[float], float] = float
     weight: float = 1.0
     refused: tuple[str, ...] = ()
-    asked: int = 0
-    failed: int = 0
-    grades: float = 0.0
-    drift: float | None = None
-    pairs: int = 0
-    turned: int = 0
-    ties: int = 0
+    use: JudgeUse = field(default_factory=JudgeUse)
 
     async def outcomes(
         self, questions: Sequence[Asked], patience_s: float | None = None, timeout_s: float | None = None
@@ -138,26 +126,23 @@ class Slot:
                 return one
         outcome = settled(straight, turned)
         if outcome is not None:
-            self.pairs += 1
-            self.turned += not _agree(straight, turned)
-            self.ties += _side(outcome) == 0
+            self.use.pairs += 1
+            self.use.turned += not _agree(straight, turned)
+            self.use.ties += _side(outcome) == 0
         return outcome
 
     def take(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Return outcomes on the common scale, and count them."""
         scaled = [self.scale(one) if isinstance(one, float) else one for one in outcomes]
-        self.failed += sum(one is None for one in scaled)
-        self.asked += sum(not isinstance(one, EndpointError) for one in scaled)
-        self.grades += sum(one for one in scaled if isinstance(one, float))
+        self.use.failures += sum(one is None for one in scaled)
+        self.use.verdicts += sum(not isinstance(one, EndpointError) for one in scaled)
+        self.use.grades += sum(one for one in scaled if isinstance(one, float))
         return scaled
 
     def drain(self) -> JudgeUse:
         """Return the verdicts since the last call, and how the judge stands."""
-        use = JudgeUse(verdicts=self.asked, failures=self.failed, grades=self.grades)
-        use.pairs, use.turned, use.ties = self.pairs, self.turned, self.ties
-        use.down, use.drift = self.breaker.open, self.drift
-        self.asked = self.failed = self.pairs = self.turned = self.ties = 0
-        self.grades, self.drift = 0.0, None
+        use, self.use = self.use, JudgeUse()
+        use.down = self.breaker.open
         return use
 
 
