@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -165,7 +165,9 @@ class PreflightContext:
     @cached_property
     def passes(self) -> SharedPasses:
         """Forward and backward passes over the shared rollouts, each made when the first check asks for it."""
-        return SharedPasses(self)
+        turns = [turn for _, turns in self.sampled.turns for turn in turns]
+        collector, temperature = self.collector(), self.controls.temperature or 1.0
+        return SharedPasses(self.setup, self.sampled.groups, turns, self.loop, collector, temperature, self.seed)
 
     @property
     def rollouts(self) -> list[Rollout]:
@@ -190,7 +192,7 @@ class PreflightContext:
     def judged(self) -> list[tuple[SingleTurnTask, JudgeGrader]]:
         """The tasks whose answers judges grade, with these."""
         single = [task for task in self.setup.tasks.values() if isinstance(task, SingleTurnTask)]
-        return [(task, task.grader) for task in single if task.grader is not None]
+        return [(task, cast("JudgeGrader", task.grader)) for task in single if task.grader is not None]
 
     def demonstrations(self, prompts: Sequence[Prompt]) -> list[TokenSequence]:
         """Return what the supervised stage would train on; nothing for prompts without a perfect answer.

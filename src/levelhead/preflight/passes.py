@@ -21,12 +21,14 @@ from levelhead.objective.numerics import local
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import Tolerance, tolerance
-from levelhead.preflight.check import Context
 from levelhead.preflight.listening import Listener
 from levelhead.preflight.trial import Trial, contrasted, grpo_trial, sft_trial, uneven
 from levelhead.records import ChatOptions, Group, Message, Rollout, Score, Turn
 from levelhead.tasks.base import has_one_turn
+from levelhead.training.collect import Collector
 from levelhead.training.demonstrations import Demonstrations
+from levelhead.training.loop import EventLoop
+from levelhead.training.prepare import Setup
 
 TRIED = 16
 """Completion tokens of a rollout that go through the model, at most."""
@@ -88,12 +90,27 @@ class SharedPasses:
     """Makes each pass when it is first asked for.
 
     Args:
-        context: Whose policy, rollouts and recipe.
+        setup: Policy, tasks and recipe.
+        groups: Sampled rollouts.
+        turns: What the sampler generated, by its own account.
+        loop: Where demonstrators act.
+        collector: The run's own.
+        temperature: That the rollouts were sampled at; positive.
+        seed: Of the preflight.
     """
 
-    def __init__(self, context: Context) -> None:
-        self._context, self.policy = context, context.policy
-        self.temperature = context.controls.temperature or 1.0
+    def __init__(
+        self,
+        setup: Setup,
+        groups: Sequence[Group],
+        turns: Sequence[Turn],
+        loop: EventLoop,
+        collector: Collector,
+        temperature: float,
+        seed: int,
+    ) -> None:
+        self._setup, self._loop, self._collector, self._seed = setup, loop, collector, seed
+        self._groups, self._turns, self.policy, self.temperature = groups, turns, setup.policy, temperature
         self.broken = ""
         """What broke the trial step off, in one line."""
 
@@ -101,7 +118,7 @@ class SharedPasses:
     def plain(self) -> list[PlainTurn]:
         """The first and the last sampled turn of each context, computed the plain way; one forward pass per context."""
         by_context: dict[tuple[int, ...], list[Turn]] = {}
-        for turn in (turn for _, turns in self._context.sampled.turns for turn in turns):
+        for turn in self._turns:
             if turn.completion_ids:
                 by_context.setdefault(turn.context_ids, []).append(turn)
         return [
@@ -122,14 +139,13 @@ class SharedPasses:
 
         Also where it breaks off: then :attr:`broken` says why, and ``signs/audit`` reports it.
         """
-        context = self._context
-        groups = [group for group in context.sampled.groups if len(group.rollouts) > 1]
-        if context.grpo is None or not groups:
+        groups = [group for group in self._groups if len(group.rollouts) > 1]
+        if self._setup.recipe.grpo is None or not groups:
             return None
         stop_id = self.policy.codec.stop_id
         examples = [*uneven(groups, stop_id, TRIED), *self._shown(len(groups[0].rollouts))]
         try:
-            return grpo_trial(context.setup, context.collector(), contrasted(examples), context.seed)
+            return grpo_trial(self._setup, self._collector, contrasted(examples), self._seed)
         except RuntimeError as error:
             self.broken = (str(error).splitlines() or ["no message"])[0][:200]
             return None
@@ -139,14 +155,14 @@ class SharedPasses:
 
         A group holds a perfect episode, and the same without its last turn, in turn, so that the two differ in length.
         """
-        groups, tasks, sampled = [], self._context.setup.tasks, self._context.sampled.groups
-        long = {group.prompt.task for group in sampled for r in group.rollouts if len(r.turns) > 1}
+        groups, tasks = [], self._setup.tasks
+        long = {group.prompt.task for group in self._groups for r in group.rollouts if len(r.turns) > 1}
         for name, task in tasks.items():
             if name in long or has_one_turn(task) or not task.demonstrates:
                 continue
-            prompts = [group.prompt for group in sampled if group.prompt.task == name][:1]
+            prompts = [group.prompt for group in self._groups if group.prompt.task == name][:1]
             try:
-                shown = Demonstrations(tasks, self._context.loop).show(prompts)
+                shown = Demonstrations(tasks, self._loop).show(prompts)
             except InputError:
                 continue
             for prompt, episode in zip(prompts, shown, strict=True):
@@ -172,7 +188,7 @@ class SharedPasses:
         Raises:
             InputError: A task has no oracle, or not one demonstration succeeded.
         """
-        return sft_trial(self._context.setup, self._context.loop, self._context.seed)
+        return sft_trial(self._setup, self._loop, self._seed)
 
     @cached_property
     def descent(self) -> Descent:

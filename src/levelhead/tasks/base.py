@@ -5,16 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from levelhead.records import LARGEST_REWARD, Event, Message, Prompt, Rollout, Score
 from levelhead.tasks import threads
 from levelhead.tasks.grader import Answer as Answer
-from levelhead.tasks.grader import Criterion, grade_metrics
+from levelhead.tasks.grader import Criterion, Grader, grade_metrics
 from levelhead.tasks.metering import JudgeUse, RewardTally
-
-if TYPE_CHECKING:
-    from levelhead.tasks.judges import JudgeGrader
 
 Split = Literal["train", "eval"]
 
@@ -270,7 +267,7 @@ class CallableTools(Protocol):
 class SingleTurnTask(Task):
     """A task whose rollouts are one answer each: subclasses write :meth:`prompts` and :meth:`score`."""
 
-    grader: JudgeGrader | None = None
+    grader: Grader | None = None
     """Grades right answers as well; rules alone score where there is none.
 
     Subclasses that override ``summarize``, ``at_step`` or ``drain_events`` call these of this class too.

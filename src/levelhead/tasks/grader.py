@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from levelhead.metrics import held_out
-from levelhead.records import Message, Prompt, Rollout
+from levelhead.records import Event, Message, Prompt, Rollout, Score
+from levelhead.tasks.metering import JudgeUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,28 @@ class Criterion:
     name: str
     text: str
     weight: float
+
+
+class Grader(Protocol):
+    """What a task asks of the judges that grade its right answers (:class:`~levelhead.tasks.judges.JudgeGrader`)."""
+
+    concurrency: int
+    """Calls under way at once."""
+
+    async def weigh(self, answers: Sequence[Answer], scores: Sequence[Score | None]) -> list[Score | None]:
+        """Return the rules' scores with grades put on those above 0; ``None`` for a rollout that must be dropped."""
+
+    def at_step(self, step: int, max_steps: int) -> None:
+        """Note that ``step`` of the stage's ``max_steps`` steps are done."""
+
+    def drain_events(self, step: int) -> list[Event]:
+        """Return what happened since the last call, dated ``step``."""
+
+    def drain_use(self) -> JudgeUse:
+        """Return what judges did and cost since the last call."""
+
+    async def close(self) -> None:
+        """Close files; they are opened again if judges are asked again."""
 
 
 def grade_metrics(results: Sequence[tuple[Prompt, Rollout]]) -> dict[str, float]:
