@@ -108,3 +108,8 @@ def test_the_first_advice_on_a_deadlock_is_other_tasks_and_the_rate_comes_last()
     assert report.diagnosis.findings[0].code == "deadlock"
     first, second, third = [next(iter(r["set"])) for r in report.remedies(report.diagnosis.findings[0])[:3]]
     assert (first, second, third) == ("tasks", "grpo.dynamic_sampling", "grpo.optimizer.learning_rate")
+
+
+def test_scores_that_are_never_numbers_are_no_argument() -> None:
+    rows = [{"reward": 0.5, "reward_std": 0.2, "eval/task/score": float("nan")} for _ in range(12)]
+    assert "constant-answer" not in [finding.code for finding in diagnosed(rows).findings]

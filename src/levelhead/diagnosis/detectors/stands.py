@@ -100,8 +100,8 @@ class Outcomes(Tuned):
         for series in curves:
             same = stats.tail_run([value == series.values[-1] for value in series.values])
             moved = same < len(series) and same >= max(self.FROZEN_ROWS, self.FROZEN_SHARE * len(series))
-            inside = self.FLOOR < series.values[-1] < self.FROZEN_TOP * max(1.0, *series.values)
-            if moved and inside and frozen < self.FROZEN_MOST:
+            inside = moved and self.FLOOR < series.values[-1] < self.FROZEN_TOP * max(1.0, *series.values)
+            if inside and frozen < self.FROZEN_MOST:
                 frozen += 1
                 case.add(self.FROZEN_WEIGHT, "score-frozen", metric=series.name, late=series.values[-1], rows=same)
                 case.first_step = series.steps[-same]
