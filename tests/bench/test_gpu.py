@@ -84,7 +84,7 @@ def test_a_measurement_that_outlasts_the_time_ends_the_process_and_its_rows_stay
     script = (
         f"import importlib.util as u, time; s = u.spec_from_file_location('g', {str(BENCH / 'gpu.py')!r}); "
         "g = u.module_from_spec(s); s.loader.exec_module(g); import pathlib; "
-        f"r = g.Record(pathlib.Path({str(out)!r}), 0.3, toy=True); r.stop_at_the_end(0.0); r.write(kind='machine'); "
+        f"r = g.Record(pathlib.Path({str(out)!r}), 5.0, toy=True); r.stop_at_the_end(0.0); r.write(kind='machine'); "
         "r.measure('ours', lambda: time.sleep(60) or {}, shape='hangs')"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Group, Prompt, Rollout, Score
@@ -21,6 +20,7 @@ from levelhead.training.collected import Collected, together
 from levelhead.training.episodes import EpisodeClock, SharedPlaces
 from levelhead.training.loop import EventLoop
 from levelhead.training.ranks import Ranks
+from levelhead.waiting import all_or_none
 
 T = TypeVar("T")
 
@@ -198,7 +198,7 @@ class Collector:
         ]
         self.generator.expect(len(requests))
         try:
-            completions = await _together(self.generator.generate(request) for request in requests)
+            completions = await all_or_none(self.generator.generate(request) for request in requests)
         finally:
             self.generator.expect(0)
         return [completions[i * k : (i + 1) * k] for i in range(len(prompts))]
@@ -231,7 +231,7 @@ class Collector:
         start = time.perf_counter()
         self.generator.expect(room)
         try:
-            await _together(play() for _ in range(room))
+            await all_or_none(play() for _ in range(room))
         finally:
             self.generator.expect(0)
             if self._shared is not None:
@@ -315,17 +315,6 @@ class _Rolling:
         self.episode, self.completions, self.rewards = None, [], []
         self.restarts += 1
         self.over = self.restarts > RESTARTS
-
-
-async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Await coroutines side by side; the first error ends the others and is raised."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def rollout_seed(seed: int, step: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from levelhead.records import Prompt
 from levelhead.tasks.base import EpisodeLostError, Shown, Task
 from levelhead.training.loop import EventLoop
 from levelhead.training.ranks import Ranks
+from levelhead.waiting import all_or_none
 
 KEPT = 4096
 """Episodes that are remembered, so that later epochs need not play them again."""
@@ -51,7 +51,7 @@ class Demonstrations:
         ]
 
     async def _play(self, prompts: Sequence[Prompt]) -> list[Sequence[Shown]]:
-        return await asyncio.gather(*(self._demonstrate(prompt) for prompt in prompts))
+        return await all_or_none(self._demonstrate(prompt) for prompt in prompts)
 
     async def _demonstrate(self, prompt: Prompt) -> Sequence[Shown]:
         task = self._tasks[prompt.task]

@@ -1,10 +1,14 @@
-"""Which page gives way, where another one has to be loaded."""
+"""Which page gives way where another one has to be loaded, and what a cancelled start leaves."""
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from levelhead.contrib.browser import host
 from levelhead.contrib.browser.host import Pool
 
 
@@ -27,3 +31,25 @@ async def test_the_page_that_most_tabs_show_gives_way_and_its_oldest_tab() -> No
 
 async def test_of_pages_shown_alike_the_oldest_gives_way() -> None:
     assert await lent(["a", "b", "c"], "d") == (0, [1, 2])
+
+
+async def test_a_start_that_is_cancelled_leaves_no_driver_behind() -> None:
+    stopped: list[str] = []
+
+    class Slow:
+        async def start(self) -> Any:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            return SimpleNamespace(stop=self.stop)
+
+        async def stop(self) -> None:
+            stopped.append("driver")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "async_playwright", Slow)
+        starting = asyncio.ensure_future(Pool(1, 0, 1.0, None, lambda *_: None).running())
+        await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    assert stopped == ["driver"]

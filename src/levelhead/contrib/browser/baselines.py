@@ -19,6 +19,7 @@ from levelhead.contrib.browser.oracles.find import text_fields, with_role
 from levelhead.contrib.browser.view import Element, View
 from levelhead.records import Prompt
 from levelhead.tasks.base import Baseline, EpisodeLostError
+from levelhead.waiting import all_or_none
 
 Script = Callable[[View, int], Action | None]
 """Page and step (from 1) to the action to take; ``None`` where the script has nothing to do, and gives up."""
@@ -196,7 +197,7 @@ class ScriptedBaselines:
             EpisodeLostError: The browser broke, several times in a row.
         """
         if not self._best:
-            names = await asyncio.gather(*(self._choose(trials) for trials in self.trials.values()))
+            names = await all_or_none(self._choose(trials) for trials in self.trials.values())
             self._best = dict(zip(self.trials, names, strict=True))
         return self._best
 
@@ -212,7 +213,7 @@ class ScriptedBaselines:
         async def ranked(prompts: Sequence[Prompt], names: Sequence[str]) -> list[tuple[str, float]]:
             means: dict[str, float] = {}
             for name in names:
-                means[name] = fmean(await asyncio.gather(*(score(prompt, name) for prompt in prompts)))
+                means[name] = fmean(await all_or_none(score(prompt, name) for prompt in prompts))
                 if means[name] == PERFECT:  # of equals the first one is chosen
                     break
             return sorted(means.items(), key=lambda pair: -pair[1])
@@ -230,7 +231,7 @@ class ScriptedBaselines:
             async with gates[_page(prompt)]:
                 return await self._trial(prompt, script(prompt), {})
 
-        return tuple(await asyncio.gather(*map(score, prompts)))
+        return tuple(await all_or_none(map(score, prompts)))
 
     async def _trial(self, prompt: Prompt, script: Script, outcomes: Outcomes) -> float:
         """Score a script on a prompt, from what is known of the prompt where that is enough."""

@@ -114,7 +114,7 @@ class Host:
         for pid in end_leftovers(records_folder()):
             report("browser-leftover-ended", f"ended browser {pid}, which an earlier run had left behind")
         try:
-            playwright = await async_playwright().start()
+            playwright = await _driver()
         except Exception as error:  # of no class of its own
             raise InputError(
                 f"Playwright's driver does not start: {error}; what it lacks stands above (on Debian and Ubuntu "
@@ -186,6 +186,17 @@ def _end(record: BrowserRecord, path: Path, owner: int) -> None:
         return
     record.end()
     path.unlink(missing_ok=True)
+
+
+async def _driver() -> Playwright:
+    """Start Playwright's driver; one whose start is cancelled is stopped, since nobody else holds it."""
+    starting = asyncio.ensure_future(async_playwright().start())
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Exception):
+            await (await starting).stop()
+        raise
 
 
 async def _identify(browser: Browser) -> BrowserRecord:

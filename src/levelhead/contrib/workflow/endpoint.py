@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections import Counter
@@ -19,12 +18,13 @@ from levelhead.contrib.workflow.quantity import read_quantity, same_value
 from levelhead.metrics import held_out
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
 from levelhead.records import Message
-from levelhead.tasks.endpoint import ChatClient, Pace, ReplyCache, all_of
+from levelhead.tasks.endpoint import BudgetError, ChatClient, Pace, ReplyCache
 from levelhead.tasks.endpoint.verdicts import read_letter, read_verdict
 from levelhead.tasks.metering import Usage
 from levelhead.tasks.sandbox import Bench, ProgramResult, find_wall, run_program
 from levelhead.tasks.sandbox.programs import extract_program, run_tests
 from levelhead.tasks.text_match import normalize_answer
+from levelhead.waiting import all_of
 
 _LONGEST_NOTE = 2000
 
@@ -92,7 +92,7 @@ class Asking:
         if operator == "ScEnsemble":
             return most_agreed(drafts, self._problem.domain)
         asks = OPERATORS[operator].calls
-        replies = await asyncio.gather(*(self._one_vote(path, i, drafts) for i in range(asks)))
+        replies = await all_of(self._one_vote(path, i, drafts) for i in range(asks))
         votes = Counter(vote for vote in replies if vote is not None)
         if not votes:
             return drafts[0]
@@ -220,7 +220,7 @@ class EndpointRunner:
             return []
         bench = Bench(self._sandbox)
         async with ChatClient(self._section, self.usage, self._cache, self._transport, pace=self._pace) as client:
-            outcomes = await all_of(self._one(client, job, bench) for job in jobs)
+            outcomes = await all_of((self._one(client, job, bench) for job in jobs), BudgetError)
         log.info("%d workflows run; so far %d calls, %d tokens", len(jobs), self.usage.calls, self.usage.tokens)
         return outcomes
 

@@ -5,7 +5,6 @@ What an operator does is the business of a :class:`Backend`: a simulated one, or
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -13,6 +12,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from levelhead.contrib.workflow.language import Call, Chain, Conditional, Done, Loop, Node, Parallel
 from levelhead.contrib.workflow.operators import OPERATORS, Role
 from levelhead.contrib.workflow.problems import Problem
+from levelhead.waiting import all_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,7 @@ async def _run(node: Node, state: _State[D], path: Path, backend: Backend[D]) ->
                     break
             return replace(state, done=False)
         case Parallel(branches):
-            ends = await asyncio.gather(
-                *(_run(branch, state, (*path, i), backend) for i, branch in enumerate(branches))
-            )
+            ends = await all_of(_run(branch, state, (*path, i), backend) for i, branch in enumerate(branches))
             return _State(tuple(end.drafts[0] for end in ends))
 
 

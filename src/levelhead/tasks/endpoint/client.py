@@ -7,10 +7,10 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpx2
 
@@ -33,7 +33,6 @@ from levelhead.tasks.metering import Usage
 from levelhead.terminal.secrets import without_secrets
 
 log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 ALONE = 4
 """A call that gets no reply while others do is repeated for so many times ``patience_s``."""
@@ -359,17 +358,3 @@ class ChatClient:
     def _tell(self, message: str) -> None:
         if self._usage.tell(message):
             log.warning("%s", message)
-
-
-async def all_of(calls: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Wait for all of some calls, so that none is lost, and return what they came to, in order.
-
-    Raises:
-        BaseException: The first that a call ended with; one that is no used-up budget, where there is one.
-    """
-    ends = await asyncio.gather(*calls, return_exceptions=True)
-    faults = [end for end in ends if isinstance(end, BaseException)]
-    if faults:
-        # The budget last: where something else went wrong as well, that is the news.
-        raise min(faults, key=lambda fault: isinstance(fault, BudgetError))
-    return [end for end in ends if not isinstance(end, BaseException)]

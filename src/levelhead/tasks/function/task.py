@@ -24,6 +24,7 @@ from levelhead.tasks.main_thread import no_running_loop
 from levelhead.tasks.metering import RewardTally, open_account
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 from levelhead.tasks.tools import Toolbox
+from levelhead.waiting import all_of
 
 
 class FunctionTask(SingleTurnTask):
@@ -197,11 +198,7 @@ class FunctionTask(SingleTurnTask):
         calls = [
             rate(self._rewards[index], answers, state, drop=self._drop, timeout_s=self._timeout_s) for index in later
         ]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        for index, result in zip(later, results, strict=True):
-            if isinstance(result, BaseException):
-                raise result
-            rated[index] = result
+        rated |= zip(later, await all_of(calls), strict=True)
         return self._combined(answers, [rated[index] for index in range(len(self._rewards))])
 
     def at_step(self, step: int, max_steps: int) -> None:

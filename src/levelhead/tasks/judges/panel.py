@@ -17,11 +17,12 @@ import httpx2
 from levelhead.errors import InputError
 from levelhead.recipe.judge import FunctionJudge, Judge, JudgeEndpoint, Judges
 from levelhead.records import Event
-from levelhead.tasks.endpoint import BudgetError, EndpointError, all_of
+from levelhead.tasks.endpoint import BudgetError, EndpointError
 from levelhead.tasks.judges.calibration import fingerprint, read_calibrations
 from levelhead.tasks.judges.member import EndpointMember, FunctionMember, Member, Outcome
 from levelhead.tasks.judges.questions import Asked
 from levelhead.tasks.judges.slot import FATAL, CircuitBreaker, Slot
+from levelhead.waiting import all_of
 
 LONGEST_PAUSE_S = 15.0
 """Longest wait between two rounds of asking where no judge answers."""
@@ -119,7 +120,7 @@ class Panel:
     ) -> dict[int, float | None]:
         """Ask all judges at once, and combine their grades; returns verdicts by index."""
         slots = [slot for slot in self.slots if slot.breaker.allows(waiting=waiting)]
-        columns = await all_of(self._ask(section, slot, questions, left_s) for slot in slots)
+        columns = await all_of((self._ask(section, slot, questions, left_s) for slot in slots), BudgetError)
         verdicts: dict[int, float | None] = {}
         for members in _by_prompt(questions).values():
             rows = [(slot, [column[i] for i in members]) for slot, column in zip(slots, columns, strict=True)]

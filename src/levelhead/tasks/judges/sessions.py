@@ -15,12 +15,13 @@ from levelhead.recipe.recipe import Recipe
 from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask
-from levelhead.tasks.endpoint import all_of
+from levelhead.tasks.endpoint import BudgetError
 from levelhead.tasks.judges.calibrate import calibrate, trial_of_grades, trial_of_pairs
 from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
 from levelhead.tasks.judges.grader import JudgeGrader
 from levelhead.tasks.judges.labelled import ORDERS, ORDERS_OF_PAIRS, labelled_cases
 from levelhead.tasks.registry import make_rules
+from levelhead.waiting import all_of
 
 LENDERS = 4
 """Prompts that lend wrong answers, for each prompt that is asked about; no fewer than 24."""
@@ -105,7 +106,7 @@ async def _calibrate(
     calls = (
         calibrate(trial, print_, judges.standards, PATIENCE_S) for trial, print_ in zip(trials, prints, strict=True)
     )
-    entries = dict(zip((one.title for one in members), await all_of(calls), strict=True))
+    entries = dict(zip((one.title for one in members), await all_of(calls, BudgetError), strict=True))
     await grader.close()
     return entries
 

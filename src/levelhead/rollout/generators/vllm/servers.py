@@ -12,6 +12,7 @@ from levelhead.message import Message
 from levelhead.records import Event, Severity
 from levelhead.rollout.generators.vllm.client import Client, HangsError, RefusedError, ServerLostError
 from levelhead.rollout.generators.vllm.routes import COMPLETIONS, GENERATE
+from levelhead.waiting import all_of
 
 T = TypeVar("T")
 
@@ -159,11 +160,7 @@ async def each(servers: Iterable[Server], act: Callable[[Server], Awaitable[T]])
     Raises:
         BaseException: The first that one ended with, once all have ended.
     """
-    ends = await asyncio.gather(*(act(server) for server in servers), return_exceptions=True)
-    for end in ends:
-        if isinstance(end, BaseException):
-            raise end
-    return [end for end in ends if not isinstance(end, BaseException)]
+    return await all_of(act(server) for server in servers)
 
 
 def no_such_route(server: Server, path: str) -> InputError:
