@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from levelhead.contrib.browser.view import SYSTEM_PROMPT
-from levelhead.contrib.openenv.wire import Reply, WireError
+from levelhead.contrib.openenv.tools import call_action, list_tools, result_of
+from levelhead.contrib.openenv.wire import Reply, WireError, written
 from levelhead.errors import InputError
 from levelhead.installation import install_command
 from levelhead.recipe.environments import OpenEnv
 from levelhead.records import Message, Prompt, Score
 from levelhead.tasks.base import EpisodeLostError, Step
 from levelhead.tasks.environment import EnvironmentTask
-from levelhead.tasks.strict_json import encodable
+from levelhead.tasks.tool_formats import CallError
+from levelhead.tasks.tool_reader import CallReader, answering, calling, typed
 
 if TYPE_CHECKING:
     from levelhead.contrib.openenv.client import OpenEnvClient
+
+TOOLS_PROMPT = "Reach the goal by calling the tools; answer without a call when you are done."
+CALLS = 8
+"""Most calls in a turn."""
 
 
 class OpenEnvTask(EnvironmentTask):
@@ -31,14 +37,16 @@ class OpenEnvTask(EnvironmentTask):
         section: The recipe's section.
 
     Raises:
-        InputError: The package ``websockets`` is missing.
+        InputError: The package ``websockets`` is missing; or ``tools`` is set, and the server is not there or has none.
     """
 
     def __init__(self, section: OpenEnv) -> None:
         if find_spec("websockets") is None:
             raise InputError(f"the openenv task needs the package websockets: {install_command('browser')}")
-        super().__init__(section, SYSTEM_PROMPT if section.system is None else section.system)
+        default = TOOLS_PROMPT if section.tools else SYSTEM_PROMPT
+        super().__init__(section, default if section.system is None else section.system)
         self.section = section
+        self.tools: CallReader | None = CallReader(CALLS, list_tools(section)) if section.tools else None
         self.reached = False
         self._idle: list[OpenEnvClient] = []
         self._slots: asyncio.Semaphore | None = None
@@ -56,7 +64,12 @@ class OpenEnvTask(EnvironmentTask):
 
     def episode(self, prompt: Prompt) -> OpenEnvEpisode:
         """Start an attempt at a prompt."""
-        return OpenEnvEpisode(self, str(prompt.facts["task"]), int(prompt.facts["seed"]))
+        return OpenEnvEpisode(self, prompt) if self.tools is None else ToolCallEpisode(self, self.tools, prompt)
+
+    def prompt(self, name: str, seed: int) -> Prompt:
+        """Return the prompt of one task and seed, with the server's tools where the policy calls them."""
+        prompt = super().prompt(name, seed)
+        return prompt if self.tools is None else replace(prompt, chat=self.tools.chat(prompt.chat))
 
     async def lend(self) -> OpenEnvClient:
         """Lend a connection, until :meth:`give_back`; waits while all are out."""
@@ -86,12 +99,11 @@ class OpenEnvTask(EnvironmentTask):
 class OpenEnvEpisode:
     """One session on the server, from the first look until it is done or closed."""
 
-    def __init__(self, task: OpenEnvTask, name: str, seed: int) -> None:
+    def __init__(self, task: OpenEnvTask, prompt: Prompt) -> None:
         self.step = 1
         self.reward = 0.0
         self._task = task
-        self._name = name
-        self._seed = seed
+        self._name, self._seed = str(prompt.facts["task"]), int(prompt.facts["seed"])
         self._client: OpenEnvClient | None = None
         self._reply = Reply({}, None, done=False)
         self._over = False
@@ -119,13 +131,20 @@ class OpenEnvEpisode:
         Raises:
             EpisodeLostError: The server refused or has gone.
         """
+        return await self._turned(await self._take({self._task.section.action: text.strip()}))
+
+    async def _take(self, action: Mapping[str, Any]) -> float:
+        """Take an action; returns its reward."""
         if self._client is None:
             raise RuntimeError("observe comes before act")
-        self._reply = await self._try(self._client.step({self._task.section.action: text.strip()}))
-        reward = self._reply.reward or 0.0
+        self._reply = await self._try(self._client.step(action))
+        return self._reply.reward or 0.0
+
+    async def _turned(self, reward: float, *, over: bool = False) -> Step:
+        """End a turn that earned a reward, and the episode where it is over."""
         self.reward += reward
         taken, self.step = self.step, self.step + 1
-        if not (self._reply.done or taken >= self._task.section.step_limit):
+        if not (over or self._reply.done or taken >= self._task.section.step_limit):
             return Step(done=False, reward=reward)
         await self.close()
         return Step(done=True, score=self._score(taken), reward=reward)
@@ -137,16 +156,19 @@ class OpenEnvEpisode:
 
     def _shown(self) -> str:
         """Write step and observation; the last field stands on lines of its own."""
-        fields, limit = self._task.section.observation, self._task.section.observation_chars
+        fields = self._task.section.observation
         lines = [f"Step {self.step}"]
         for number, (field, word) in enumerate(fields.items(), 1):
             value = self._reply.observation.get(field)
             if value in (None, "", [], {}):
                 continue
-            text = _written(value)
-            text = text if len(text) <= limit else text[: limit - 3] + "..."
+            text = self._cut(written(value))
             lines.append(f"{word}:{chr(10) if number == len(fields) else ' '}{text}")
         return "\n".join(lines)
+
+    def _cut(self, text: str) -> str:
+        limit = self._task.section.observation_chars
+        return text if len(text) <= limit else text[: limit - 3] + "..."
 
     async def _try(self, answer: Awaitable[Reply]) -> Reply:
         from levelhead.contrib.openenv.client import UnreachableError
@@ -185,9 +207,57 @@ class OpenEnvEpisode:
         )
 
 
-def _written(value: object) -> str:
-    """Return a field of an observation as text that can be tokenized."""
-    try:
-        return encodable(value if isinstance(value, str) else json.dumps(value))
-    except RecursionError:
-        return "(nested too deeply)"
+class ToolCallEpisode(OpenEnvEpisode):
+    """One session whose actions are calls of tools; the conversation grows by a turn each, and ends without a call.
+
+    The score's ``info`` holds the number of ``calls`` and ``failed_calls``.
+    """
+
+    def __init__(self, task: OpenEnvTask, tools: CallReader, prompt: Prompt) -> None:
+        super().__init__(task, prompt)
+        self._tools, self._options = tools, prompt.chat
+        self._messages: list[Message] = []
+        self._calls = self._failed = 0
+
+    async def observe(self) -> list[Message]:
+        """Return the conversation so far; its beginning is what ``reset`` showed.
+
+        Raises:
+            EpisodeLostError: The server refused or has gone.
+            InputError: The server has never been there.
+        """
+        shown = await super().observe()
+        self._messages = self._messages or shown
+        return list(self._messages)
+
+    async def act(self, text: str) -> Step:
+        """Make the calls of a turn, in order, until one ends the episode; a turn that calls nothing ends it.
+
+        Raises:
+            EpisodeLostError: The server refused or has gone.
+        """
+        try:
+            prose, calls = self._tools.read(text)
+        except CallError as error:
+            self._failed += 1
+            self._messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"error: {error}"}]
+            return await self._turned(0.0, over=not self._has_room())
+        self._messages.append(calling(prose.strip(), calls))
+        earned = 0.0
+        for index, call in enumerate(calls):
+            arguments = typed(call, self._tools.schemas.get(call.name, {}))
+            earned += await self._take(call_action(call, arguments))
+            result, failed = result_of(self._reply.observation)
+            self._calls, self._failed = self._calls + 1, self._failed + failed
+            self._messages.append(answering(index, call, self._cut(self._tools.plain(result))))
+            if self._reply.done:
+                break
+        return await self._turned(earned, over=not calls or not self._has_room())
+
+    def _has_room(self) -> bool:
+        return self._tools.has_room(self._messages, self._options)
+
+    def _score(self, steps: int) -> Score:
+        score = super()._score(steps)
+        counts = {"calls": self._calls, "failed_calls": self._failed}
+        return replace(score, valid=self._calls > self._failed, info={**score.info, **counts})
