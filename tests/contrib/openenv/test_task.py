@@ -360,3 +360,22 @@ async def test_a_server_that_lists_no_tools_is_refused_before_the_first_step(too
 def test_tools_of_a_server_that_is_not_there_are_bad_input() -> None:
     with pytest.raises(InputError, match="start the server, or correct"):
         make("http://127.0.0.1:9", tools=True)
+
+
+async def test_a_connection_whose_answer_nobody_waited_for_is_used_no_more() -> None:
+    async def slow(socket: ServerConnection) -> None:
+        async for raw in socket:
+            await asyncio.sleep(0.05)
+            seed = json.loads(raw)["data"].get("seed")
+            await socket.send(answer("observation", {"observation": {"goal": f"seed {seed}"}, "done": False}))
+
+    async with listening(slow) as url:
+        task = make(url, sessions=1)
+        abandoned = task.episode(task.prompt("", 1))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(abandoned.observe(), 0.01)
+        await abandoned.close()
+        episode = task.episode(task.prompt("", 2))
+        assert "seed 2" in (await episode.observe())[-1]["content"]
+        await episode.close()
+        await task.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,7 @@ from levelhead.errors import InputError
 from levelhead.installation import install_command
 from levelhead.recipe.environments import OpenEnv
 from levelhead.records import Message, Prompt, Score
-from levelhead.tasks.base import EpisodeLostError, Step
-from levelhead.tasks.environment import EnvironmentTask
+from levelhead.tasks.environment import EnvironmentTask, SeededEpisode
 from levelhead.tasks.tool_formats import CallError
 from levelhead.tasks.tool_reader import CallReader, answering, calling, typed
 
@@ -96,63 +95,35 @@ class OpenEnvTask(EnvironmentTask):
         await asyncio.gather(*(client.close() for client in idle))
 
 
-class OpenEnvEpisode:
-    """One session on the server, from the first look until it is done or closed."""
+class OpenEnvEpisode(SeededEpisode["OpenEnvClient"]):
+    """One session on the server, over a connection of the task's."""
+
+    faults = (ConnectionError, WireError)
 
     def __init__(self, task: OpenEnvTask, prompt: Prompt) -> None:
-        self.step = 1
-        self.reward = 0.0
+        super().__init__(str(prompt.facts["task"]), int(prompt.facts["seed"]), task.section.step_limit, task.report)
         self._task = task
-        self._name, self._seed = str(prompt.facts["task"]), int(prompt.facts["seed"])
-        self._client: OpenEnvClient | None = None
         self._reply = Reply({}, None, done=False)
-        self._over = False
 
-    async def observe(self) -> list[Message]:
-        """Return the messages of this turn.
+    async def _open(self) -> None:
+        self.place = await self._task.lend()
+        task = {"task_name": self.name} if self.name else {}
+        self._reply = await self.place.reset(seed=self.seed, **task)
+        self._task.reached = True
 
-        Raises:
-            EpisodeLostError: The server refused or has gone.
-            InputError: The server has never been there.
-        """
-        if self._over:
-            raise RuntimeError("the episode is over")
-        if self._client is None:
-            self._client = await self._task.lend()
-            parameters: dict[str, Any] = {"seed": self._seed}
-            if self._name:
-                parameters["task_name"] = self._name
-            self._reply = await self._try(self._client.reset(**parameters))
-        return [{"role": "system", "content": self._task.system}, {"role": "user", "content": self._shown()}]
+    async def _give_back(self, place: OpenEnvClient, *, fit: bool) -> None:
+        await self._task.give_back(place, fit=fit)
 
-    async def act(self, text: str) -> Step:
-        """Send what the policy wrote as the action.
+    async def _perform(self, place: OpenEnvClient, text: str) -> float:
+        return await self._take(place, {self._task.section.action: text.strip()})
 
-        Raises:
-            EpisodeLostError: The server refused or has gone.
-        """
-        return await self._turned(await self._take({self._task.section.action: text.strip()}))
-
-    async def _take(self, action: Mapping[str, Any]) -> float:
-        """Take an action; returns its reward."""
-        if self._client is None:
-            raise RuntimeError("observe comes before act")
-        self._reply = await self._try(self._client.step(action))
+    async def _take(self, place: OpenEnvClient, action: Mapping[str, Any]) -> float:
+        self._reply = await place.step(action)
+        self._ended = "server" if self._reply.done else ""
         return self._reply.reward or 0.0
 
-    async def _turned(self, reward: float, *, over: bool = False) -> Step:
-        """End a turn that earned a reward, and the episode where it is over."""
-        self.reward += reward
-        taken, self.step = self.step, self.step + 1
-        if not (over or self._reply.done or taken >= self._task.section.step_limit):
-            return Step(done=False, reward=reward)
-        await self.close()
-        return Step(done=True, score=self._score(taken), reward=reward)
-
-    async def close(self) -> None:
-        """End the episode and give its connection back to the task."""
-        self._over = True
-        await self._let_go(fit=True)
+    def _messages(self) -> list[Message]:
+        return [{"role": "system", "content": self._task.system}, {"role": "user", "content": self._shown()}]
 
     def _shown(self) -> str:
         """Write step and observation; the last field stands on lines of its own."""
@@ -170,40 +141,19 @@ class OpenEnvEpisode:
         limit = self._task.section.observation_chars
         return text if len(text) <= limit else text[: limit - 3] + "..."
 
-    async def _try(self, answer: Awaitable[Reply]) -> Reply:
-        from levelhead.contrib.openenv.client import UnreachableError
+    def _fault(self, error: ConnectionError | WireError) -> tuple[str, str]:
+        if isinstance(error, WireError):
+            return "server-refused", str(error)
+        if not self._task.reached:
+            raise InputError(f"{error}; start the server, or correct tasks[].url") from error
+        return "server-lost", str(error)
 
-        try:
-            reply = await answer
-        except (UnreachableError, WireError) as error:
-            self._over = True
-            if isinstance(error, UnreachableError) and not self._task.reached:
-                await self._let_go(fit=False)
-                raise InputError(f"{error}; start the server, or correct tasks[].url") from error
-            code = "server-lost" if isinstance(error, UnreachableError) else "server-refused"
-            self._task.report(code, f"{self._name or 'episode'}, seed {self._seed}, step {self.step}: {error}")
-            await self._let_go(fit=False)
-            raise EpisodeLostError(str(error)) from error
-        self._task.reached = True
-        return reply
-
-    async def _let_go(self, *, fit: bool) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await self._task.give_back(client, fit=fit)
-
-    def _score(self, steps: int) -> Score:
-        success = float(self.reward > self._task.section.success_above)
+    def _score(self, facts: Mapping[str, Any]) -> Score:
         return Score(
             total=self.reward,
-            parts={"success": success, "return": self.reward},
+            parts={"success": float(self.reward > self._task.section.success_above), "return": self.reward},
             valid=not self._reply.observation.get("last_action_error", False),
-            info={
-                "task": self._name,
-                "seed": self._seed,
-                "steps": steps,
-                "ended": "server" if self._reply.done else "step_limit",
-            },
+            info={"task": self.name, **facts},
         )
 
 
@@ -216,48 +166,37 @@ class ToolCallEpisode(OpenEnvEpisode):
     def __init__(self, task: OpenEnvTask, tools: CallReader, prompt: Prompt) -> None:
         super().__init__(task, prompt)
         self._tools, self._options = tools, prompt.chat
-        self._messages: list[Message] = []
+        self._conversation: list[Message] = []
         self._calls = self._failed = 0
 
-    async def observe(self) -> list[Message]:
-        """Return the conversation so far; its beginning is what ``reset`` showed.
+    def _messages(self) -> list[Message]:
+        self._conversation = self._conversation or super()._messages()
+        return list(self._conversation)
 
-        Raises:
-            EpisodeLostError: The server refused or has gone.
-            InputError: The server has never been there.
-        """
-        shown = await super().observe()
-        self._messages = self._messages or shown
-        return list(self._messages)
-
-    async def act(self, text: str) -> Step:
-        """Make the calls of a turn, in order, until one ends the episode; a turn that calls nothing ends it.
-
-        Raises:
-            EpisodeLostError: The server refused or has gone.
-        """
+    async def _perform(self, place: OpenEnvClient, text: str) -> float:
+        """Make the calls of a turn, in order, until one ends the episode; a turn that calls nothing ends it."""
+        earned, so_far = 0.0, self._conversation
         try:
             prose, calls = self._tools.read(text)
         except CallError as error:
             self._failed += 1
-            self._messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"error: {error}"}]
-            return await self._turned(0.0, over=not self._has_room())
-        self._messages.append(calling(prose.strip(), calls))
-        earned = 0.0
-        for index, call in enumerate(calls):
-            arguments = typed(call, self._tools.schemas.get(call.name, {}))
-            earned += await self._take(call_action(call, arguments))
-            result, failed = result_of(self._reply.observation)
-            self._calls, self._failed = self._calls + 1, self._failed + failed
-            self._messages.append(answering(index, call, self._cut(self._tools.plain(result))))
-            if self._reply.done:
-                break
-        return await self._turned(earned, over=not calls or not self._has_room())
+            so_far += [{"role": "assistant", "content": text}, {"role": "user", "content": f"error: {error}"}]
+        else:
+            self._ended = "" if calls else "policy"
+            so_far.append(calling(prose.strip(), calls))
+            for index, call in enumerate(calls):
+                arguments = typed(call, self._tools.schemas.get(call.name, {}))
+                earned += await self._take(place, call_action(call, arguments))
+                result, failed = result_of(self._reply.observation)
+                self._calls, self._failed = self._calls + 1, self._failed + failed
+                so_far.append(answering(index, call, self._cut(self._tools.plain(result))))
+                if self._ended:
+                    break
+        if not self._ended and not self._tools.has_room(so_far, self._options):
+            self._ended = "context"
+        return earned
 
-    def _has_room(self) -> bool:
-        return self._tools.has_room(self._messages, self._options)
-
-    def _score(self, steps: int) -> Score:
-        score = super()._score(steps)
+    def _score(self, facts: Mapping[str, Any]) -> Score:
+        score = super()._score(facts)
         counts = {"calls": self._calls, "failed_calls": self._failed}
         return replace(score, valid=self._calls > self._failed, info={**score.info, **counts})
