@@ -260,3 +260,22 @@ async def test_a_refusal_costs_the_episode_and_says_why() -> None:
         (event,) = task.drain_events(1)
         assert (event.code, event.message) == ("server-refused", "episode, seed 0, step 1: all taken")
         await task.close()
+
+
+async def test_a_connection_whose_answer_nobody_waited_for_is_used_no_more() -> None:
+    async def slow(socket: ServerConnection) -> None:
+        async for raw in socket:
+            await asyncio.sleep(0.05)
+            seed = json.loads(raw)["data"].get("seed")
+            await socket.send(answer("observation", {"observation": {"goal": f"seed {seed}"}, "done": False}))
+
+    async with listening(slow) as url:
+        task = make(url, sessions=1)
+        abandoned = task.episode(task.prompt("", 1))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(abandoned.observe(), 0.01)
+        await abandoned.close()
+        episode = task.episode(task.prompt("", 2))
+        assert "seed 2" in (await episode.observe())[-1]["content"]
+        await episode.close()
+        await task.close()

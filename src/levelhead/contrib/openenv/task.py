@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,7 @@ from levelhead.errors import InputError
 from levelhead.installation import install_command
 from levelhead.recipe.environments import OpenEnv
 from levelhead.records import Message, Prompt, Score
-from levelhead.tasks.base import EpisodeLostError, Step
-from levelhead.tasks.environment import EnvironmentTask
+from levelhead.tasks.environment import EnvironmentTask, SeededEpisode
 from levelhead.tasks.strict_json import encodable
 
 if TYPE_CHECKING:
@@ -83,57 +82,32 @@ class OpenEnvTask(EnvironmentTask):
         await asyncio.gather(*(client.close() for client in idle))
 
 
-class OpenEnvEpisode:
-    """One session on the server, from the first look until it is done or closed."""
+class OpenEnvEpisode(SeededEpisode["OpenEnvClient"]):
+    """One session on the server, over a connection of the task's."""
+
+    faults = (ConnectionError, WireError)
 
     def __init__(self, task: OpenEnvTask, name: str, seed: int) -> None:
-        self.step = 1
-        self.reward = 0.0
+        super().__init__(name, seed, task.section.step_limit, task.report)
         self._task = task
-        self._name = name
-        self._seed = seed
-        self._client: OpenEnvClient | None = None
         self._reply = Reply({}, None, done=False)
-        self._over = False
 
-    async def observe(self) -> list[Message]:
-        """Return the messages of this turn.
+    async def _open(self) -> None:
+        self.place = await self._task.lend()
+        task = {"task_name": self.name} if self.name else {}
+        self._reply = await self.place.reset(seed=self.seed, **task)
+        self._task.reached = True
 
-        Raises:
-            EpisodeLostError: The server refused or has gone.
-            InputError: The server has never been there.
-        """
-        if self._over:
-            raise RuntimeError("the episode is over")
-        if self._client is None:
-            self._client = await self._task.lend()
-            parameters: dict[str, Any] = {"seed": self._seed}
-            if self._name:
-                parameters["task_name"] = self._name
-            self._reply = await self._try(self._client.reset(**parameters))
+    async def _give_back(self, place: OpenEnvClient, *, fit: bool) -> None:
+        await self._task.give_back(place, fit=fit)
+
+    async def _perform(self, place: OpenEnvClient, text: str) -> float:
+        self._reply = await place.step({self._task.section.action: text.strip()})
+        self._ended = "server" if self._reply.done else ""
+        return self._reply.reward or 0.0
+
+    def _messages(self) -> list[Message]:
         return [{"role": "system", "content": self._task.system}, {"role": "user", "content": self._shown()}]
-
-    async def act(self, text: str) -> Step:
-        """Send what the policy wrote as the action.
-
-        Raises:
-            EpisodeLostError: The server refused or has gone.
-        """
-        if self._client is None:
-            raise RuntimeError("observe comes before act")
-        self._reply = await self._try(self._client.step({self._task.section.action: text.strip()}))
-        reward = self._reply.reward or 0.0
-        self.reward += reward
-        taken, self.step = self.step, self.step + 1
-        if not (self._reply.done or taken >= self._task.section.step_limit):
-            return Step(done=False, reward=reward)
-        await self.close()
-        return Step(done=True, score=self._score(taken), reward=reward)
-
-    async def close(self) -> None:
-        """End the episode and give its connection back to the task."""
-        self._over = True
-        await self._let_go(fit=True)
 
     def _shown(self) -> str:
         """Write step and observation; the last field stands on lines of its own."""
@@ -148,40 +122,19 @@ class OpenEnvEpisode:
             lines.append(f"{word}:{chr(10) if number == len(fields) else ' '}{text}")
         return "\n".join(lines)
 
-    async def _try(self, answer: Awaitable[Reply]) -> Reply:
-        from levelhead.contrib.openenv.client import UnreachableError
+    def _fault(self, error: ConnectionError | WireError) -> tuple[str, str]:
+        if isinstance(error, WireError):
+            return "server-refused", str(error)
+        if not self._task.reached:
+            raise InputError(f"{error}; start the server, or correct tasks[].url") from error
+        return "server-lost", str(error)
 
-        try:
-            reply = await answer
-        except (UnreachableError, WireError) as error:
-            self._over = True
-            if isinstance(error, UnreachableError) and not self._task.reached:
-                await self._let_go(fit=False)
-                raise InputError(f"{error}; start the server, or correct tasks[].url") from error
-            code = "server-lost" if isinstance(error, UnreachableError) else "server-refused"
-            self._task.report(code, f"{self._name or 'episode'}, seed {self._seed}, step {self.step}: {error}")
-            await self._let_go(fit=False)
-            raise EpisodeLostError(str(error)) from error
-        self._task.reached = True
-        return reply
-
-    async def _let_go(self, *, fit: bool) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await self._task.give_back(client, fit=fit)
-
-    def _score(self, steps: int) -> Score:
-        success = float(self.reward > self._task.section.success_above)
+    def _score(self, facts: Mapping[str, Any]) -> Score:
         return Score(
             total=self.reward,
-            parts={"success": success, "return": self.reward},
+            parts={"success": float(self.reward > self._task.section.success_above), "return": self.reward},
             valid=not self._reply.observation.get("last_action_error", False),
-            info={
-                "task": self._name,
-                "seed": self._seed,
-                "steps": steps,
-                "ended": "server" if self._reply.done else "step_limit",
-            },
+            info={"task": self.name, **facts},
         )
 
 
