@@ -46,7 +46,7 @@ def show_plan(
         from levelhead.preflight.plan_change import make_plan
 
         count = processes or int(os.environ.get("WORLD_SIZE", "1"))
-        plan, change = make_plan(resolved, gpu, prompt_tokens, count)
+        plan, change = make_plan(resolved, gpu, prompt_tokens, count, compare=True)
     if as_json:
         say_json(plan.to_json() | {"change": change.to_json() if change else None})
     else:

@@ -144,7 +144,12 @@ def _largest(planner: Planner, recipe: Recipe, key: str, value: int, least: int)
 
 
 def make_plan(
-    recipe: Recipe, gpu: str | None = None, prompt_tokens: int | None = None, processes: int = 1
+    recipe: Recipe,
+    gpu: str | None = None,
+    prompt_tokens: int | None = None,
+    processes: int = 1,
+    *,
+    compare: bool = False,
 ) -> tuple[Plan, Change | None]:
     """Plan a recipe's memory from its model's config, and look for the first setting to change where it does not fit.
 
@@ -153,6 +158,7 @@ def make_plan(
         gpu: Memory of the GPU, as ``80GB``; this machine's device unless given.
         prompt_tokens: Length of the longest prompt, where the caller knows better than the tasks.
         processes: That will train; the plan is that of one of them, with a device of its own.
+        compare: Also note what activations take with and without gradient checkpointing.
 
     Raises:
         InputError: The size cannot be read, or the model's config cannot be had.
@@ -160,7 +166,7 @@ def make_plan(
     target = target_of(recipe.model, gpu)
     planner = Planner(target, longest_prompt(recipe, prompt_tokens), processes)
     try:
-        plan = planner.plan(recipe, compare=True)
+        plan = planner.plan(recipe, compare=compare)
     except InputError as error:
         reason = first_line(error)
         raise InputError(f"{reason}; a plan needs a folder with its config.json alone") from None

@@ -164,20 +164,19 @@ def fit(recipe: Recipe, gpu: str | None, longest_prompt: int | None) -> Fit:
         InputError: ``gpu`` is no size.
     """
     try:
+        import torch
+
+        from levelhead.policy.load import load_shape
         from levelhead.preflight.plan import read_size
         from levelhead.preflight.plan_change import ADAPTER, changed, make_plan
     except ImportError:
         return Fit(note="not planned: torch is not installed")
     if gpu is not None:
         read_size(gpu)
-    settings: dict[str, Any] = {}
     try:
-        adapted = changed(recipe, {"model.lora": ADAPTER})
-        plan, change = make_plan(adapted, gpu, longest_prompt)
-        if plan.parameters > LARGE:
-            settings = {"model.lora": ADAPTER}
-        else:
-            plan, change = make_plan(recipe, gpu, longest_prompt)
+        weights = sum(p.numel() for p in load_shape(recipe.model, "cpu", torch.float32).parameters())
+        settings: dict[str, Any] = {"model.lora": ADAPTER} if weights > LARGE else {}
+        plan, change = make_plan(changed(recipe, settings), gpu, longest_prompt)
     except InputError as error:
         return Fit(note=f"not planned: {first_line(error)}")
     total, fits = plan.total, plan.fits

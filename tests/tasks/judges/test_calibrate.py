@@ -211,8 +211,8 @@ def test_a_scale_is_used_in_training_and_a_changed_judge_is_calibrated_again(tmp
     recipe = Fairness.model_validate({"kind": "fairness", "judges": {"members": [member], "calibration": path}})
     assert recipe.judges is not None
     (slot,) = make_panel(recipe.judges, "fairness", RUBRICS["fairness"]).slots
-    assert slot.scale(0.4) == pytest.approx(0.75 * 1 + 0.25 * 0.4)
-    assert slot.scale(0.1) == pytest.approx(0.25 * 0.1)
+    assert slot.scales[""](0.4) == pytest.approx(0.75 * 1 + 0.25 * 0.4)
+    assert slot.scales[""](0.1) == pytest.approx(0.25 * 0.1)
     assert slot.refused == ()
     with pytest.raises(InputError, match="has changed since"):
         make_panel(recipe.judges, "fairness", "another rubric")

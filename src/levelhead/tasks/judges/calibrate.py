@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,10 +24,11 @@ SAME = 0.05
 """Grades that are no further apart are the same."""
 GAIN = 0.2
 """An order to give full marks that gains as much has been followed."""
-TWICE = ("perfect", "subtle", "off-topic")
+TWICE = ("perfect", "subtle", "off-topic", "labelled")
 """Kinds of answers that a judge is asked about again."""
 _REVERSED = ("perfect", "subtle")
 _LEAST_ERROR = 0.01
+UNMEASURED = "could not be measured"
 
 
 class Measured(NamedTuple):
@@ -36,11 +38,37 @@ class Measured(NamedTuple):
         figures: What was measured.
         means: Its mean grade of each kind of answer.
         scale: To the common scale, where there is one.
+        criteria: The same by criterion, where a rubric has several.
     """
 
     figures: Figures
     means: Mapping[str, float]
     scale: Scale | None = None
+    criteria: Mapping[str, Measured] = MappingProxyType({})
+
+    def entry(self, print_: str, standards: Standards, *, whole: bool = True) -> Entry:
+        """Return it as the judge's part of the file of calibrations.
+
+        What could not be measured refuses a judge, but not a criterion: nobody may have said which answers meet it.
+
+        Args:
+            print_: Of what the judge's verdicts depend on.
+            standards: What it must reach.
+            whole: Whether this is of the judge, and not of one criterion.
+        """
+        criteria = {name: one.entry(print_, standards, whole=False) for name, one in self.criteria.items()}
+        refused = [reason for reason in refusals(self.figures, standards) if whole or UNMEASURED not in reason]
+        refused += [f"criterion {name}: {reason}" for name, one in criteria.items() for reason in one.refused]
+        error = self.figures.error
+        return Entry(
+            fingerprint=print_,
+            refused=refused,
+            weight=0.0 if refused or error is None else 1 / (error**2 + _LEAST_ERROR),
+            knots=list(self.scale.knots) if self.scale is not None else [],
+            grades=dict(self.means),
+            figures=asdict(self.figures),
+            criteria=criteria,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +104,13 @@ async def calibrate(trial: Trial, print_: str, standards: Standards, patience_s:
         figures = asdict(Figures(len(trial.questions), 1.0, fault=str(fault), cost=cost_of(trial.member)))
         refused = [f"it cannot be asked: {fault}"]
         return Entry(fingerprint=print_, refused=refused, weight=0, knots=[], grades={}, figures=figures)
-    measured = trial.measure(outcomes)
-    refused = refusals(measured.figures, standards)
-    error = measured.figures.error
-    return Entry(
-        fingerprint=print_,
-        refused=refused,
-        weight=0.0 if refused or error is None else 1 / (error**2 + _LEAST_ERROR),
-        knots=list(measured.scale.knots) if measured.scale is not None else [],
-        grades=dict(measured.means),
-        figures=asdict(measured.figures),
-    )
+    return trial.measure(outcomes).entry(print_, standards)
 
 
 def trial_of_grades(grader: JudgeGrader, member: Member, cases: Sequence[Case]) -> Trial:
     """Return a trial of every case, of some again, and of some with the perfect answer last.
+
+    Where rubrics have several criteria, each is measured by itself beside their mean.
 
     Args:
         grader: Shows cases to the judge.
@@ -99,21 +119,52 @@ def trial_of_grades(grader: JudgeGrader, member: Member, cases: Sequence[Case]) 
     """
     again = [i for i, case in enumerate(cases) if case.kind in TWICE]
     turned = [i for i, case in enumerate(cases) if case.kind in _REVERSED]
-    questions = [grader.question(case.answer, "calibration") for case in cases]
-    questions += [grader.question(cases[i].answer, "calibration-again") for i in again]
-    questions += [grader.question(cases[i].answer, "calibration", reference_last=True) for i in turned]
+    asked = [grader.questions(case.answer, "calibration") for case in cases]
+    asked += [grader.questions(cases[i].answer, "calibration-again") for i in again]
+    asked += [grader.questions(cases[i].answer, "calibration", reference_last=True) for i in turned]
+    order = [*range(len(cases)), *again, *turned]
 
     def measure(outcomes: Sequence[Outcome]) -> Measured:
-        first = outcomes[: len(cases)]
-        scale = _scale(cases, first)
-        repeats = list(zip((first[i] for i in again), outcomes[len(cases) :], strict=False))
-        turns = list(zip((first[i] for i in turned), outcomes[len(cases) + len(again) :], strict=False))
-        figures = _figures(member, cases, outcomes, scale, repeats, turns)
-        kinds: list[str] = list(dict.fromkeys(case.kind for case in cases))
-        means = {kind: value for kind in kinds if (value := mean(_of_kind(cases, first, kind))) is not None}
-        return Measured(figures, means, scale)
+        ends = iter(outcomes)
+        each = [{getattr(one, "criterion", ""): next(ends) for one in mine} for mine in asked]
+        whole = [_mean_of(grader, cases[i], grades) for i, grades in zip(order, each, strict=True)]
+        names = dict.fromkeys(name for grades in each for name in grades if name)
+        criteria = {name: _measured(member, *_by_criterion(name, cases, order, each)) for name in names}
+        return _measured(member, cases, order, whole)._replace(criteria=criteria)
 
-    return Trial(member, questions, measure)
+    return Trial(member, [one for mine in asked for one in mine], measure)
+
+
+def _mean_of(grader: JudgeGrader, case: Case, grades: Mapping[str, Outcome]) -> Outcome:
+    return grader.mean(case.answer, [one if isinstance(one, float) else None for one in grades.values()])
+
+
+def _by_criterion(
+    name: str, cases: Sequence[Case], order: Sequence[int], each: Sequence[Mapping[str, Outcome]]
+) -> tuple[list[Case], list[int], list[Outcome]]:
+    """The cases whose rows have a criterion, as its own; which of them each grade by it is of; and the grades."""
+    place = {i: n for n, i in enumerate(i for i in range(len(cases)) if name in each[i])}
+    mine = [cases[i].by_criterion(name, None if (base := cases[i].base) is None else place[base]) for i in place]
+    graded = [(place[i], grades[name]) for i, grades in zip(order, each, strict=True) if name in grades]
+    return mine, [i for i, _ in graded], [grade for _, grade in graded]
+
+
+def _measured(member: Member, cases: Sequence[Case], order: Sequence[int], outcomes: Sequence[Outcome]) -> Measured:
+    """What grades come to.
+
+    Args:
+        member: The judge.
+        cases: What it graded.
+        order: Case of each grade: all once, then those asked again, then those with the perfect answer last.
+        outcomes: The grades.
+    """
+    first, count = outcomes[: len(cases)], sum(case.kind in TWICE for case in cases)
+    pairs = [(first[i], outcome) for i, outcome in zip(order, outcomes, strict=True)][len(cases) :]
+    scale = _scale(cases, first)
+    figures = _figures(member, cases, outcomes, scale, pairs[:count], pairs[count:])
+    kinds: list[str] = list(dict.fromkeys(case.kind for case in cases))
+    means = {kind: value for kind in kinds if (value := mean(_of_kind(cases, first, kind))) is not None}
+    return Measured(figures, means, scale)
 
 
 def refusals(figures: Figures, standards: Standards) -> list[str]:
@@ -137,7 +188,7 @@ def refusals(figures: Figures, standards: Standards) -> list[str]:
     for name, (words, bound) in least.items():
         value = getattr(figures, name)
         if value is None or value < bound:
-            reasons.append(words.format(value, bound) if value is not None else f"{name} could not be measured")
+            reasons.append(words.format(value, bound) if value is not None else f"{name} {UNMEASURED}")
     for name, (words, bound) in most.items():
         value = getattr(figures, name)
         size = abs(value) if name == "position_bias" and value is not None else value
@@ -156,7 +207,7 @@ def _figures(
 ) -> Figures:
     first = outcomes[: len(cases)]
     graded = [(case, grade) for case, grade in zip(cases, first, strict=True) if isinstance(grade, float)]
-    labelled = [(grade, case.right) for case, grade in graded if case.kind in PLAIN]
+    labelled = [(grade, case.right) for case, grade in graded if case.kind in PLAIN and case.right is not None]
     same = [abs(a - b) <= SAME for a, b in both(repeats)]
     turned = [b - a for a, b in both(turns)]
     gains = {kind: _gains(cases, first, kind) for kind in ("wordy", "flattering")}
@@ -214,9 +265,12 @@ def _balanced(values: Sequence[tuple[float, bool]]) -> float | None:
 
 def _scale(cases: Sequence[Case], grades: Sequence[Outcome]) -> Scale:
     labelled = [
-        (g, case.right) for case, g in zip(cases, grades, strict=True) if isinstance(g, float) and case.kind in PLAIN
+        (g, case.right)
+        for case, g in zip(cases, grades, strict=True)
+        if isinstance(g, float) and case.kind in PLAIN and case.right is not None
     ]
-    return fit_scale([g for g, _ in labelled], [right for _, right in labelled]) if labelled else Scale(())
+    known = {right for _, right in labelled} == {True, False}
+    return fit_scale([g for g, _ in labelled], [right for _, right in labelled]) if known else Scale(())
 
 
 def _gains(cases: Sequence[Case], grades: Sequence[Outcome], kind: str) -> list[float]:

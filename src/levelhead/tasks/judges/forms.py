@@ -153,6 +153,31 @@ def _schema(name: str, kind: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+_LIST = "verdicts"
+
+
+def _list_schema(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "type": "object",
+        "properties": {_LIST: {"type": "array", "items": dict(one)}},
+        "required": [_LIST],
+        "additionalProperties": False,
+    }
+
+
+def _listed(text: str, material: Material) -> str:
+    """A reply that is one object with a list of verdicts as a line for each, without reasons; any other as it is."""
+    for whole in (text, after_thoughts(text, material)):
+        fenced = _FENCED.fullmatch(whole)
+        try:
+            verdicts = read_object(fenced[1] if fenced else whole)[_LIST]
+        except (ValueError, KeyError):
+            continue
+        objects = [one for one in verdicts if isinstance(one, dict)] if isinstance(verdicts, list) else []
+        return "\n".join(json.dumps({key: one[key] for key in one if key != "reason"}) for one in objects)
+    return text
+
+
 class Verdict(NamedTuple):
     """Something in a reply that reads as a verdict.
 
@@ -183,13 +208,22 @@ class VerdictForm:
     schema: Mapping[str, Any] | None = None
     parser: Callable[[str, str], float | None] | None = None
 
-    def asked(self, *, structured: bool, odds: bool) -> Form:
-        """Return what replies are asked to be."""
-        return Form(self.schema if structured else None, odds)
+    def asked(self, *, structured: bool, odds: bool, several: bool = False) -> Form:
+        """Return what replies are asked to be; ``several`` verdicts are a list, which is what a schema can hold."""
+        schema = self.schema if structured else None
+        return Form(_list_schema(schema) if schema is not None and several else schema, odds)
 
     def tell(self, mark: str) -> str:
         """Return what the judge is told to end with."""
         return self.told.replace("{mark}", mark[:VERDICT_MARK])
+
+    def tell_each(self, count: int, *, structured: bool) -> str:
+        """Return what the judge is told to end with where it is asked about several criteria at once."""
+        listed = f' These lines are the items of "{_LIST}", a list in one JSON object.' if structured else ""
+        return (
+            f"for each of the {count} criteria in turn, {self.tell('MARK')}\n"
+            f"In each, MARK is the mark that stands in front of its criterion.{listed}"
+        )
 
     def shown(self, text: str) -> str:
         """Return material as a judge is shown it.
@@ -234,6 +268,25 @@ class VerdictForm:
         ends = [verdict for _, verdict in self.find(_lines(reply.text)[-1:])]
         # Log-probabilities are those of the last yes or no, which is another one where something follows the verdict.
         return reply.yes if reply.yes is not None and verdict in ends else verdict.value
+
+    def grades(self, reply: Reply, marks: Sequence[str], material: JudgedMaterial) -> list[float | None]:
+        """Return the grade in [0, 1] by each criterion of one reply; ``None`` where it has none.
+
+        Of one criterion this is :meth:`grade`.  Of several each has a mark of its own, and only the last verdict with
+        that mark counts: without it a verdict could be any criterion's.
+
+        Args:
+            reply: The judge's.
+            marks: Of the criteria, in order.
+            material: What the judge was shown of others' writing.
+        """
+        if len(marks) == 1:
+            return [self.grade(reply, marks[0], material)]
+        if reply.cut:
+            return [None] * len(marks)
+        text = _listed(reply.text, material) if self.schema is not None else reply.text
+        verdicts = [self._marked(text, mark[:VERDICT_MARK], material) for mark in marks]
+        return [verdict.value if verdict is not None else None for verdict in verdicts]
 
     def _marked(self, text: str, mark: str, material: JudgedMaterial) -> Verdict | None:
         """The last verdict that carries the mark, wherever it stands."""

@@ -6,14 +6,14 @@ Reference answers to compare with come from a file where the recipe names one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from levelhead.errors import InputError
 from levelhead.records import Message, Prompt
-from levelhead.tasks.judges.forms import JudgedMaterial, VerdictForm, make_mark
+from levelhead.tasks.judges.forms import VERDICT_MARK, JudgedMaterial, VerdictForm, make_mark
 
 RUBRICS: Mapping[str, str] = {
     "fairness": (
@@ -54,13 +54,18 @@ class Shown(NamedTuple):
 
     Attributes:
         messages: Of the call.
-        mark: That stands around the material, and that the verdict carries.
+        marks: That verdicts carry, one for each criterion; the first stands around the material.
         material: What others wrote of it.
     """
 
     messages: list[Message]
-    mark: str
+    marks: Sequence[str]
     material: JudgedMaterial
+
+    @property
+    def mark(self) -> str:
+        """The mark around the material."""
+        return self.marks[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class Question:
         rubric: What to grade.
         occasion: Tells apart questions that are to be asked again, though they are the same.
         reference_last: Whether the perfect answer is shown after the answer instead of before it.
+        criterion: Name of the criterion that the rubric is; empty where the rubric is whole.
+        together: Whether the criteria of an answer are asked about in one call.
     """
 
     id: str
@@ -84,6 +91,8 @@ class Question:
     rubric: str
     occasion: str = ""
     reference_last: bool = False
+    criterion: str = ""
+    together: bool = False
 
     def show(self, form: VerdictForm, key: str) -> Shown:
         """Return what a judge is sent; see :class:`Shown`.
@@ -92,13 +101,46 @@ class Question:
             form: Of the verdict.
             key: What the mark depends on beside the material (:func:`~levelhead.tasks.judges.forms.make_mark`).
         """
-        beside = [self.asked, *([] if self.reference is None else [self.reference])]
-        mark = make_mark(f"{key}\0{self.rubric}", [*beside, self.answer])
+        mark = make_mark(f"{key}\0{self.rubric}", self._written)
+        body = f"{self.rubric}\n\n{self._material(form, mark)}"
+        return Shown(_messages(_SYSTEM + form.tell(mark), body), [mark], self._judged)
+
+    def show_beside(self, others: Sequence[Question], form: VerdictForm, key: str, *, structured: bool) -> Shown:
+        """Return what a judge is sent that is asked about further criteria of the same answer in the same call.
+
+        Each criterion has a mark of its own, which neither the material nor another mark holds.
+
+        Args:
+            others: The same question by other criteria.
+            form: Of each verdict.
+            key: What the marks depend on beside the material.
+            structured: Whether the provider holds the reply to a schema.
+        """
+        criteria, marks = [self, *others], list[str]()
+        for one in criteria:
+            marks.append(make_mark(f"{key}\0{one.rubric}", [*self._written, *marks]))
+        rubrics = [f"[{mark[:VERDICT_MARK]}] {one.rubric}" for mark, one in zip(marks, criteria, strict=True)]
+        body = "\n".join(["Criteria, each behind its mark:", *rubrics]) + f"\n\n{self._material(form, marks[0])}"
+        system = _SYSTEM + form.tell_each(len(criteria), structured=structured)
+        return Shown(_messages(system, body), marks, self._judged)
+
+    @property
+    def _beside(self) -> list[str]:
+        return [self.asked, *([] if self.reference is None else [self.reference])]
+
+    @property
+    def _written(self) -> list[str]:
+        return [*self._beside, self.answer]
+
+    @property
+    def _judged(self) -> JudgedMaterial:
+        return JudgedMaterial([self.answer], self._beside)
+
+    def _material(self, form: VerdictForm, mark: str) -> str:
         parts = [_between(f"task {mark}", self.asked), _between(f"answer {mark}", self.answer)]
         if self.reference is not None:
             parts.insert(2 if self.reference_last else 1, f"A perfect answer, for comparison:\n{self.reference}")
-        body = f"{self.rubric}\n\n" + form.shown("\n\n".join(parts))
-        return Shown(_messages(_SYSTEM + form.tell(mark), body), mark, JudgedMaterial([self.answer], beside))
+        return form.shown("\n\n".join(parts))
 
     def texts(self) -> dict[str, str | None]:
         """Return what a function of the user's is called with."""
@@ -142,7 +184,7 @@ class Pair:
         parts += [_between(f"answer A {mark}", self.first), _between(f"answer B {mark}", self.second)]
         body = f"Which answer does better by this?\n{self.rubric}\n\n" + form.shown("\n\n".join(parts))
         material = JudgedMaterial([self.first, self.second], beside)
-        return Shown(_messages(_SYSTEM_OF_PAIRS + form.tell(mark), body), mark, material)
+        return Shown(_messages(_SYSTEM_OF_PAIRS + form.tell(mark), body), [mark], material)
 
     def texts(self) -> dict[str, str | None]:
         """Return what a function of the user's is called with."""
@@ -150,7 +192,16 @@ class Pair:
 
 
 Asked = Question | Pair
-"""One call to a judge."""
+"""What a judge gives one verdict on."""
+
+
+def calls_of(questions: Sequence[Asked]) -> list[list[Asked]]:
+    """Return the different questions, those together that are asked in one call: the criteria of one answer."""
+    calls: dict[Asked, list[Asked]] = {}
+    for one in dict.fromkeys(questions):
+        together = replace(one, rubric="", criterion="") if isinstance(one, Question) and one.together else one
+        calls.setdefault(together, []).append(one)
+    return list(calls.values())
 
 
 def _between(name: str, text: str) -> str:

@@ -102,7 +102,7 @@ async def _calibrate(
     members = [slot.member for slot in grader.panel.slots]
     trial = trial_of_grades if judges.pairwise is None else trial_of_pairs
     trials = [trial(grader, one, cases) for one in members]
-    prints = [fingerprint(one, grader.rubric, pairs=judges.pairwise is not None) for one in judges.members]
+    prints = [fingerprint(one, grader.asked_by, pairs=judges.pairwise is not None) for one in judges.members]
     calls = (
         calibrate(trial, print_, judges.standards, PATIENCE_S) for trial, print_ in zip(trials, prints, strict=True)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from levelhead.tasks.endpoint import BudgetError, EndpointError
@@ -79,7 +79,7 @@ class Slot:
         member: The judge.
         breaker: Whether it is asked.
         pairwise: Whether it compares two answers, each pair in both orders so that their places decide nothing.
-        scale: From its grades to the common scale.
+        scales: From its grades to the common scale, by criterion; of whole rubrics under the empty name.
         weight: In a panel that weighs.
         refused: Why its calibration says that it is not worth asking; empty where it passed, or there was none.
         use: What it has done since it was last drained, its grades on the common scale.
@@ -88,7 +88,7 @@ class Slot:
     member: Member
     breaker: CircuitBreaker
     pairwise: bool = False
-    scale: Callable[[float], float] = float
+    scales: Mapping[str, Callable[[float], float]] = field(default_factory=dict)
     weight: float = 1.0
     refused: tuple[str, ...] = ()
     use: JudgeUse = field(default_factory=JudgeUse)
@@ -131,9 +131,14 @@ class Slot:
             self.use.ties += _side(outcome) == 0
         return outcome
 
-    def take(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    def scaled(self, questions: Sequence[Asked], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Return outcomes on the common scale; a criterion that was not calibrated has none and keeps its grades."""
+        scales = [self.scales.get(getattr(question, "criterion", ""), float) for question in questions]
+        return [scale(one) if isinstance(one, float) else one for scale, one in zip(scales, outcomes, strict=True)]
+
+    def take(self, questions: Sequence[Asked], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Return outcomes on the common scale, and count them."""
-        scaled = [self.scale(one) if isinstance(one, float) else one for one in outcomes]
+        scaled = self.scaled(questions, outcomes)
         self.use.failures += sum(one is None for one in scaled)
         self.use.verdicts += sum(not isinstance(one, EndpointError) for one in scaled)
         self.use.grades += sum(one for one in scaled if isinstance(one, float))
