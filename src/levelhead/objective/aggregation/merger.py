@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
@@ -153,7 +153,6 @@ class GradientMerger:
     Args:
         params: Leaves that are trained.
         kind: An aggregator, or the name of one in ``AGGREGATORS``.
-        merged: Names of the terms that are merged by task.
         memory: ``full`` as above; ``low`` merges the whole loss of each task, whatever the terms' names: no backward
             for the rest, unless a term has no task.
         scale: ``sum`` multiplies weights on the mean's scale by the number of tasks, so that every aggregator moves as
@@ -177,7 +176,6 @@ class GradientMerger:
         params: Sequence[Tensor],
         kind: Aggregator | str = "sum",
         *,
-        merged: Collection[str] = ("policy",),
         memory: Literal["full", "low"] = "full",
         scale: Literal["sum", "own"] = "sum",
         monitor: ConflictMonitor | None = None,
@@ -198,7 +196,7 @@ class GradientMerger:
         """In force."""
         self._switch_to = self._made(switch_to)
         self._own = {_label(own): own for own in (self._switch_to, self.aggregator)}
-        self._merged = None if memory == "low" else frozenset(merged)
+        self._merges_all = memory == "low"
         self._scale = scale
         self._monitor = monitor or ConflictMonitor()
         self._rng = torch.Generator().manual_seed(seed)
@@ -250,9 +248,9 @@ class GradientMerger:
 
     def _key(self, term: Term) -> str | None:
         """Task under which a term is merged; ``None`` where it goes straight through."""
-        if self._merged is None:
+        if self._merges_all:
             return term.task
-        if term.name not in self._merged:
+        if term.name != "policy":
             return None
         if term.task is None:
             raise ValueError(f"term {term.name!r} is merged by task and needs a task")
