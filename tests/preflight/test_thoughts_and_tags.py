@@ -19,7 +19,7 @@ from levelhead.errors import InputError
 from levelhead.preflight.check import Check, Outcome
 from levelhead.preflight.checks.data import OverlongPrompts
 from levelhead.preflight.checks.prompts import RenderedPrompts, SamePrompt
-from levelhead.preflight.checks.rewards_kept import RewardsAttached, RewardsRoundTrip
+from levelhead.preflight.checks.rewards import RewardsAttached, RewardsRoundTrip
 from levelhead.preflight.checks.thoughts_and_tags import LostText, OpenedThought, SpelledTags
 from levelhead.preflight.context import PreflightContext
 from levelhead.recipe import validate

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from levelhead.api import train
 from levelhead.errors import InputError
-from levelhead.preflight.checks.rewards_kept import RewardsAttached
+from levelhead.preflight.checks.rewards import RewardsAttached
 from levelhead.preflight.checks.tokens import ToolCalls
 from levelhead.preflight.context import PreflightContext
 from levelhead.recipe import validate
