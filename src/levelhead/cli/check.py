@@ -18,7 +18,7 @@ from levelhead.terminal import say, say_json, width, wrapped
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language
 if TYPE_CHECKING:
-    from levelhead.preflight.plan import Plan
+    from levelhead.preflight.memory_plan import MemoryPlan
     from levelhead.preflight.plan_change import Change
 
 
@@ -151,7 +151,7 @@ def show_plan(
         raise typer.Exit(1)
 
 
-def _table(plan: Plan) -> None:
+def _table(plan: MemoryPlan) -> None:
     """Print a line a part, with a column a phase, and the sums."""
     from rich.table import Table
     from rich.text import Text
@@ -172,7 +172,7 @@ def _table(plan: Plan) -> None:
     console.print(Text(_status(plan), style=_STYLES[plan.status]))
 
 
-def _title(plan: Plan) -> str:
+def _title(plan: MemoryPlan) -> str:
     compute = str(plan.target.compute).removeprefix("torch.")
     each = f" in each of {plan.processes} processes" if plan.processes > 1 else ""
     return (
@@ -181,14 +181,14 @@ def _title(plan: Plan) -> str:
     )
 
 
-def _status(plan: Plan) -> str:
+def _status(plan: MemoryPlan) -> str:
     if plan.target.room is None:
         return f"{_shown(plan.total)} in phase {plan.peak}; nobody knows what {plan.target.name} has"
     word = {"tight": "fits, but tightly"}.get(plan.status, plan.status)
     return f"{word}: {_shown(plan.total)} of {_shown(plan.target.room)} ({plan.target.name}), in phase {plan.peak}"
 
 
-def verdict(plan: Plan, change: Change | None) -> list[str]:
+def verdict(plan: MemoryPlan, change: Change | None) -> list[str]:
     """Return the lines below the table: both sides of checkpointing, and the first setting to change."""
     lines = []
     if plan.activations:

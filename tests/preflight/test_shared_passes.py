@@ -11,7 +11,7 @@ import torch
 from faults.known import inject
 from levelhead.preflight import preflight
 from levelhead.preflight.context import ROLLOUTS, SAMPLED, PreflightContext
-from levelhead.preflight.passes import SharedPasses
+from levelhead.preflight.shared_passes import SharedPasses
 from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.prepare import Setup
 from preflight_setup import setup_of
