@@ -89,7 +89,7 @@ class Sampled:
     cost: Collected
 
 
-class PreflightContext:
+class Context:
     """The objects of a run, made as the run makes them, with seeded sampling.
 
     Args:
