@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from levelhead.errors import InputError
 from levelhead.records import Message, Prompt
-from levelhead.tasks.judges.forms import VERDICT_MARK, JudgedMaterial, VerdictForm, make_mark
+from levelhead.tasks.judges.forms import VerdictForm
+from levelhead.tasks.judges.material import VERDICT_MARK, JudgedMaterial, make_mark
 
 RUBRICS: Mapping[str, str] = {
     "fairness": (
@@ -99,7 +100,7 @@ class Question:
 
         Args:
             form: Of the verdict.
-            key: What the mark depends on beside the material (:func:`~levelhead.tasks.judges.forms.make_mark`).
+            key: What the mark depends on beside the material (:func:`~levelhead.tasks.judges.material.make_mark`).
         """
         mark = make_mark(f"{key}\0{self.rubric}", self._written)
         body = f"{self.rubric}\n\n{self._material(form, mark)}"
