@@ -52,7 +52,7 @@ class Rows:
     @property
     def shown(self) -> list[dict[str, str]]:
         """The beginning of a few rows, for a person to look at."""
-        last = [str(prompt.messages[-1].get("content", ""))[-80:] for prompt in self.prompts[:3]]
+        last = [prompt.texts[-1][-80:] for prompt in self.prompts[:3]]
         return [{"prompt": a, "answer": b[:80]} for a, b in zip(last, self.answers, strict=False)]
 
     @property
@@ -198,8 +198,8 @@ def word_fits(prompts: Sequence[Prompt], answers: Sequence[str]) -> Floats:
     Words weigh by how rare they are among the prompts and among the answers (inverse document frequency, Sparck Jones
     1972).  A prompt that quotes another prompt continues it, and says nothing of whose answer is whose.
     """
-    texts = [" ".join(str(message.get("content", "")) for message in prompt.messages) for prompt in prompts]
-    asked = [str(prompt.messages[-1].get("content", "")) for prompt in prompts]
+    texts = [" ".join(prompt.texts) for prompt in prompts]
+    asked = [prompt.texts[-1] for prompt in prompts]
     asked_words = [Counter(dict.fromkeys(_WORD.findall(text.casefold()), 1)) for text in texts]
     answer_words = [Counter(dict.fromkeys(_WORD.findall(text.casefold()), 1)) for text in answers]
     in_prompts, in_answers = sum(asked_words, Counter()), sum(answer_words, Counter())

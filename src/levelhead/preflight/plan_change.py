@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.preflight.plan import PREFLIGHT, Plan, longest_prompt, target_of
 from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe
@@ -168,6 +168,6 @@ def make_plan(
     try:
         plan = planner.plan(recipe, compare=compare)
     except InputError as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"{reason}; a plan needs a folder with its config.json alone") from None
     return plan, first_change(planner, recipe, plan)

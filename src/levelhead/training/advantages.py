@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,7 @@ class AdvantageEstimator:
         shaper = self.shapers[task]
         arrays: dict[str, Any] = {"lengths_gk": _lengths(groups)}
         if "parts" in shaper.needs:
-            arrays["parts"] = _columns("tasks[].shaping", task, groups, _named(groups), _parts, gaps=True)
+            arrays["parts"] = _columns("tasks[].shaping", task, groups, _named(groups), attrgetter("parts"), gaps=True)
         shaped_gk, state = shaper(RewardBatch(rewards_gk, **arrays), self.shaping.get(task))
         self.shaping |= {task: state} if state else {}
         return np.asarray(shaped_gk)
@@ -133,7 +134,7 @@ class AdvantageEstimator:
         if len(groups[0].rollouts) < estimator.min_group_size:
             return [GroupAdvantages([0.0] * len(row), False, row.tolist()) for row in shaped_gk]
         if "parts" in estimator.arrays:
-            estimator = estimator.for_parts({name for g in groups for r in g.rollouts for name in _parts(r)})
+            estimator = estimator.for_parts({name for g in groups for r in g.rollouts for name in r.parts})
         arrays = self._arrays(estimator, task, groups, scores)
         result = advantages.compute(estimator, rewards_gk, clip=self.config.advantage.clip, **arrays)
         return [
@@ -156,12 +157,12 @@ class AdvantageEstimator:
             extras["lengths_gk"] = _lengths(groups)
         if "parts" in needed:
             names = _named(groups)
-            extras["parts"] = _columns(asker, task, groups, names, _parts, gaps=True)
+            extras["parts"] = _columns(asker, task, groups, names, attrgetter("parts"), gaps=True)
         if "parts" in needed and "applies" in estimator.takes:
             extras["applies"] = {
-                name: np.array([[name in _parts(r) for r in group.rollouts] for group in groups], dtype=np.float64)
+                name: np.array([[name in r.parts for r in group.rollouts] for group in groups], dtype=np.float64)
                 for name in names
-                if any(name not in _parts(r) for group in groups for r in group.rollouts)
+                if any(name not in r.parts for group in groups for r in group.rollouts)
             }
         if "features" in needed:
             extras["features"] = _columns(asker, task, groups, estimator.features(), _features)
@@ -174,7 +175,7 @@ class AdvantageEstimator:
     def _check_weights(self, groups: Sequence[Group]) -> None:
         """A weight for a reward that no task names, or has in a batch, is a slip of the pen."""
         weighted: Mapping[str, float] = getattr(self.config.advantage, "weights", None) or {}
-        names = {name for g in groups for r in g.rollouts for name in _parts(r)}
+        names = {name for g in groups for r in g.rollouts for name in r.parts}
         complete = {group.prompt.task for group in groups} >= self.shapers.keys()
         if names and complete and (unknown := sorted(weighted.keys() - names - self.declared)):
             there = ", ".join(sorted(names | self.declared))
@@ -228,20 +229,16 @@ def _lengths(groups: Sequence[Group]) -> Floats:
     return np.array([[float(rollout.length) for rollout in group.rollouts] for group in groups])
 
 
-def _parts(rollout: Rollout) -> Mapping[str, float]:
-    return rollout.score.parts if rollout.score else {}
-
-
 def _named(groups: Sequence[Group]) -> list[str]:
     """Names of the rewards of groups, in the order in which they come."""
-    return list(dict.fromkeys(name for group in groups for rollout in group.rollouts for name in _parts(rollout)))
+    return list(dict.fromkeys(name for group in groups for rollout in group.rollouts for name in rollout.parts))
 
 
 def _features(rollout: Rollout) -> Mapping[str, float]:
     """Structural features of an answer: what the task calls so, else its parts."""
     score = rollout.score
     features = score.info.get("features") if score else None
-    return features if isinstance(features, Mapping) else _parts(rollout)
+    return features if isinstance(features, Mapping) else rollout.parts
 
 
 def _columns(

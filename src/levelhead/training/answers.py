@@ -84,8 +84,7 @@ def _meanings(task: Task, group: Group) -> list[str]:
 
 def success(rollout: Rollout) -> bool:
     """Whether a rollout succeeded: by the ``success`` part of its score where there is one, else by its reward."""
-    parts = rollout.score.parts if rollout.score is not None else {}
-    return parts.get("success", rollout.reward) >= SOLVED_AT
+    return rollout.parts.get("success", rollout.reward) >= SOLVED_AT
 
 
 def _over_forms(

@@ -296,7 +296,7 @@ def _texts(tasks: Mapping[str, Task]) -> Iterator[str]:
                         yield str(answer)
                 continue
             for prompt in itertools.islice(prompts, TOKENIZER_ITEMS):
-                yield from (str(message.get("content", "")) for message in prompt.messages)
+                yield from prompt.texts
                 yield from task.oracle(prompt) or ()
             yield from task.lexicon()
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from levelhead.errors import RewardError
+from levelhead.errors import RewardError, first_line
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.preflight.known import by_construction
 from levelhead.tasks.base import SingleTurnTask
@@ -21,7 +21,7 @@ class _Finite(Check):
     known_fix = Message("{error}", "{error}", fix=Fix("{fix}", "{fix}"))
 
     def _failed(self, error: RewardError, of: str = "") -> Outcome:
-        first = str(error).splitlines()[0]
+        first = first_line(error)
         return (
             self.fail(self.known_fix, of, error=first, fix=error.fix)
             if error.fix

@@ -106,7 +106,7 @@ class RewardsRoundTrip(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task that scores by rules."""
-        from levelhead.preflight.rendering import parting
+        from levelhead.text.spans import common_prefix
 
         for name, probes, scores in tasks_known(context):
             back = [replace(a, text=context.codec.decode(a.token_ids, a.prompt.chat)) for a in probes.answers]
@@ -120,7 +120,7 @@ class RewardsRoundTrip(Check):
                 continue
             i = min(off, key=lambda at: probes.kinds[at] != "oracle")
             text, now = probes.answers[i].text, back[i].text
-            near = slice(max(0, parting(text, now) - 20), parting(text, now) + 20)
+            near = slice(max(0, common_prefix(text, now) - 20), common_prefix(text, now) + 20)
             counts = {"off": len(off), "count": len(back)}
             totals = {"before": total_of(scores[i]), "after": total_of(after[i])}
             evidence = {"text": text[:200], "after": now[:200]}

@@ -9,6 +9,8 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from levelhead.recipe.judge import Standards
 from levelhead.tasks.endpoint import EndpointError
 from levelhead.tasks.judges.calibration import Entry, Figures, Scale, fit_scale
@@ -17,7 +19,6 @@ from levelhead.tasks.judges.labelled import PLAIN, Case, Kind
 from levelhead.tasks.judges.member import Member, Outcome
 from levelhead.tasks.judges.questions import Asked, Pair, text_of
 from levelhead.tasks.judges.slot import TIE, settled
-from levelhead.tasks.metering import quantile
 
 SAME = 0.05
 """Grades that are no further apart are the same."""
@@ -313,7 +314,7 @@ def cost_of(member: Member) -> float | None:
 
 def _latency(member: Member, share: float) -> float | None:
     latencies = member.usage.latencies
-    return quantile(latencies, share) if latencies else None
+    return float(np.quantile(latencies, share)) if latencies else None
 
 
 @dataclass(frozen=True, slots=True)
