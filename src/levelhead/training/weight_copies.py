@@ -14,7 +14,8 @@ from levelhead.policy.policy import Policy
 from levelhead.policy.sharding import piece
 from levelhead.records import Event
 from levelhead.rollout.generators.base import Completion, Generator, Remote, Request
-from levelhead.rollout.generators.make import make_generator, make_local
+from levelhead.rollout.generators.local import LocalGenerator
+from levelhead.rollout.generators.make import make_generator
 from levelhead.training.loop import EventLoop
 
 STRIDE = 61
@@ -124,7 +125,7 @@ class WeightCopies:
             return self._engine
         if self._executor is None:
             return self._beside
-        copy.lanes.append(make_local(copy.policy, self._executor))
+        copy.lanes.append(LocalGenerator(copy.policy, executor=self._executor))
         return copy.lanes[-1]
 
     def stale_events(self, step: int) -> list[Event]:
