@@ -31,7 +31,7 @@ class ExampleTask(SingleTurnTask):
     def __init__(
         self, section: Code | Questions | Math, examples: Sequence[Example], group: Callable[[str], str]
     ) -> None:
-        self.name = section.name or section.kind
+        self.name = section.title
         self._dataset = dataset_named(section.dataset)
         sides = split_by_group(
             examples, lambda example: " ".join(group(example.question).split()), section.eval_fraction
