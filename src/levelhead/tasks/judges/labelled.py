@@ -87,7 +87,8 @@ def labelled_cases(
 
     A ``subtle`` one is the perfect answer with a line of another one's in place of its own, as alike as can be, that
     the task's rules score lower; ``off-topic`` the perfect answer to another prompt that the rules score lowest, or any
-    where rules tell no answers apart.  ``labelled`` ones are people's: right where they meet every criterion, wrong where none.
+    where they tell no answers apart.  ``labelled`` ones are people's: right where they meet every criterion, wrong
+    where they meet none.
 
     Args:
         task: Knows perfect answers, and scores by rules.
