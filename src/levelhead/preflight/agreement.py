@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from levelhead.policy.rounding import Tolerance
-from levelhead.preflight.passes import PlainTurn
+from levelhead.preflight.shared_passes import PlainTurn
 from levelhead.preflight.trial import Trial
 from levelhead.text.spans import common_prefix
 from levelhead.training.batch import Sample

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.preflight.check import LEVEL
-from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.context import Context
 from levelhead.records import Prompt
 from levelhead.rollout.draws import generator
 from levelhead.tasks.base import SingleTurnTask
@@ -67,7 +67,7 @@ class Rows:
         return [(i, i + lag) for a, b in itertools.pairwise(edges) for i in range(a, b) if a <= i + lag < b]
 
 
-def neighbours(context: PreflightContext, name: str, task: SingleTurnTask) -> Rows:
+def neighbours(context: Context, name: str, task: SingleTurnTask) -> Rows:
     """Return stretches of training rows that have perfect answers, in the order of their ids."""
     some = itertools.islice(task.prompts("train", 0), LOOKED_AT)
     ordered = sorted(some, key=lambda prompt: natural(prompt.id))
@@ -147,7 +147,7 @@ def judge(fit_nn: Floats, rows: Rows, seed: int, level: float) -> Pairing:
     return Pairing("shuffled", {"others": len(others), "n": n, "p": p, "own": own.p}, evidence)
 
 
-def level_of(context: PreflightContext) -> float:
+def level_of(context: Context) -> float:
     """p-value below which another pairing of one task is no accident; all tasks share it."""
     return LEVEL / len(context.setup.tasks)
 

@@ -167,7 +167,7 @@ def fit(recipe: Recipe, gpu: str | None, longest_prompt: int | None) -> Fit:
         import torch
 
         from levelhead.policy.load import load_shape
-        from levelhead.preflight.plan import read_size
+        from levelhead.preflight.memory_plan import read_size
         from levelhead.preflight.plan_change import ADAPTER, changed, make_plan
     except ImportError:
         return Fit(note="not planned: torch is not installed")

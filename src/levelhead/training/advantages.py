@@ -1,8 +1,9 @@
-"""From rewards to advantages, task by task: shaping, the charge for leaving the reference, the estimator."""
+"""From rewards to advantages, task by task: shaping, the charge for leaving the reference, the estimator, balance."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -19,11 +20,11 @@ from levelhead.objective.advantages import Advantages, Estimator, RewardBatch
 from levelhead.objective.shaping import RewardShaping
 from levelhead.objective.terms import as_reward
 from levelhead.recipe.objective import Shaping
+from levelhead.recipe.task import TaskSection
 from levelhead.recipe.training import Grpo
-from levelhead.records import Group, Rollout
+from levelhead.records import Group, Prompt, Rollout
 from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.tasks.grader import GRADE
-from levelhead.training.balance import group_weights, stratum_of
 from levelhead.training.recompute import Scores
 
 Floats = NDArray[np.float64]
@@ -185,7 +186,7 @@ class AdvantageEstimator:
 def _balance(
     name: str, task: Task, groups: Sequence[Group], group_advantages: dict[int, GroupAdvantages]
 ) -> dict[str, float]:
-    """Give each group of a task its stratum's weight (:mod:`levelhead.training.balance`); return them as metrics."""
+    """Give each group of a task its stratum's weight (:mod:`levelhead.training.advantages`); return them as metrics."""
     members = [i for i, group in enumerate(groups) if group.prompt.task == name and group.rollouts]
     strata = [stratum_of(task, groups[i].prompt) for i in members]
     weights = group_weights(strata)
@@ -313,3 +314,41 @@ def _charge(scores: Scores, coef: float, gaps: list[float]) -> Floats:
         sums.append(row)
     kl_gk = torch.tensor(sums, dtype=torch.float64)
     return np.asarray((coef * as_reward(kl_gk, "minimize")).numpy())
+
+
+def stratum_of(task: Task, prompt: Prompt) -> str:
+    """Return the stratum of a prompt: its value of the first key that the task names; ``none`` where it names none."""
+    return next(iter(task.strata(prompt).values()), "none")
+
+
+def group_weights(strata: Sequence[str]) -> list[float]:
+    """Return the weight of each group of a batch from the stratum of each: positive, with a mean of 1.
+
+    With ``N`` groups of a task in a batch, ``S`` different strata among them and ``n_s`` groups of stratum ``s``, a
+    group of stratum ``s`` weighs ``w_s = N / (S n_s)``, so that every stratum weighs ``N / S`` in all.  A stratum that
+    a batch does not hold weighs nothing in it, and the others share alike.  Groups without contrast count among the
+    ``n_s``: they add nothing, and those beside them weigh no more for it, so that the expected gradient is that of the
+    mean over strata of the expected reward.
+
+    >>> group_weights(["yes", "yes", "yes", "no"])
+    [0.6666666666666666, 0.6666666666666666, 0.6666666666666666, 2.0]
+    """
+    counts = Counter(strata)
+    return [len(strata) / (len(counts) * counts[stratum]) for stratum in strata]
+
+
+def balanced_tasks(sections: Sequence[TaskSection], tasks: Mapping[str, Task]) -> dict[str, Task]:
+    """Return the tasks by name whose sections ask for balance; ``tasks`` come in the sections' order.
+
+    Raises:
+        InputError: Such a task names no strata.
+    """
+    balanced: dict[str, Task] = {}
+    for index, (section, (name, task)) in enumerate(zip(sections, tasks.items(), strict=True)):
+        if not section.balance:
+            continue
+        prompt = next(iter(task.prompts("train", 0)), None)
+        if prompt is not None and not task.strata(prompt):
+            raise InputError(f"tasks.{index}.balance: task {name!r} names no strata to balance; remove the key")
+        balanced[name] = task
+    return balanced

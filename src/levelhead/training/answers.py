@@ -10,7 +10,7 @@ from levelhead import metrics as metric
 from levelhead.diagnosis.sameness import Likeness, alike, metrics, over_forms
 from levelhead.records import Group, Prompt, Rollout
 from levelhead.tasks.base import Task
-from levelhead.training.balance import stratum_of
+from levelhead.training.advantages import stratum_of
 
 SOLVED_AT = 0.5
 """A group whose rewards are all equal counts as solved from this reward on, else as failed."""

@@ -49,7 +49,7 @@ class MemoryEstimate(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where the recipe names a model."""
-        from levelhead.preflight.plan import Prompts, target_of
+        from levelhead.preflight.memory_plan import Prompts, target_of
         from levelhead.preflight.planner import Planner
 
         recipe = context.recipe

@@ -16,7 +16,8 @@ from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.endpoint import BudgetError
-from levelhead.tasks.judges.calibrate import calibrate, trial_of_grades, trial_of_pairs
+from levelhead.tasks.judges.calibrate import calibrate, trial_of_grades
+from levelhead.tasks.judges.calibrate_pairs import trial_of_pairs
 from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
 from levelhead.tasks.judges.grader import JudgeGrader
 from levelhead.tasks.judges.labelled import ORDERS, ORDERS_OF_PAIRS, labelled_cases
