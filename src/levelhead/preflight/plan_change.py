@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from levelhead.errors import InputError
-from levelhead.preflight.plan import PREFLIGHT, Plan, longest_prompt, target_of
+from levelhead.errors import InputError, first_line
+from levelhead.preflight.memory_plan import PREFLIGHT, MemoryPlan, longest_prompt, target_of
 from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe
 from levelhead.recipe.training import Grpo
@@ -42,7 +42,7 @@ class Change:
         return {"settings": self.settings, "total": self.total, "fits": self.fits}
 
 
-def first_change(planner: Planner, recipe: Recipe, plan: Plan) -> Change | None:
+def first_change(planner: Planner, recipe: Recipe, plan: MemoryPlan) -> Change | None:
     """Return the first setting to change so that a run fits, or the fewest that do it together.
 
     Settings that cost nothing but time are tried before those that change what is trained.  Each is tried by itself
@@ -86,7 +86,7 @@ def changed(recipe: Recipe, settings: dict[str, Any]) -> Recipe:
     return Recipe.model_validate(tree)
 
 
-def _candidates(planner: Planner, recipe: Recipe, plan: Plan) -> Iterator[dict[str, Any]]:
+def _candidates(planner: Planner, recipe: Recipe, plan: MemoryPlan) -> Iterator[dict[str, Any]]:
     """Changes that make the largest phase smaller, the cheapest first."""
     updates = plan.peak in ("update", "sft")
     passes = sum(part.size for part in plan.parts if part.name.startswith(("activations", "logits")))
@@ -144,8 +144,13 @@ def _largest(planner: Planner, recipe: Recipe, key: str, value: int, least: int)
 
 
 def make_plan(
-    recipe: Recipe, gpu: str | None = None, prompt_tokens: int | None = None, processes: int = 1
-) -> tuple[Plan, Change | None]:
+    recipe: Recipe,
+    gpu: str | None = None,
+    prompt_tokens: int | None = None,
+    processes: int = 1,
+    *,
+    compare: bool = False,
+) -> tuple[MemoryPlan, Change | None]:
     """Plan a recipe's memory from its model's config, and look for the first setting to change where it does not fit.
 
     Args:
@@ -153,6 +158,7 @@ def make_plan(
         gpu: Memory of the GPU, as ``80GB``; this machine's device unless given.
         prompt_tokens: Length of the longest prompt, where the caller knows better than the tasks.
         processes: That will train; the plan is that of one of them, with a device of its own.
+        compare: Also note what activations take with and without gradient checkpointing.
 
     Raises:
         InputError: The size cannot be read, or the model's config cannot be had.
@@ -160,8 +166,8 @@ def make_plan(
     target = target_of(recipe.model, gpu)
     planner = Planner(target, longest_prompt(recipe, prompt_tokens), processes)
     try:
-        plan = planner.plan(recipe, compare=True)
+        plan = planner.plan(recipe, compare=compare)
     except InputError as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"{reason}; a plan needs a folder with its config.json alone") from None
     return plan, first_change(planner, recipe, plan)
