@@ -158,6 +158,11 @@ _QUOTES: Sequence[Callable[[str, random.Random], str]] = (
 """Ways to repeat a text, none of which makes it one's own."""
 
 
+def quoted(rng: random.Random, sources: Sequence[str]) -> str:
+    """One of some texts, or a part of it, as a judge may repeat it."""
+    return rng.choice(_QUOTES)(rng.choice(sources), rng)
+
+
 def draw(rng: random.Random) -> Case:
     """One answer and one judge."""
     name = rng.choice(list(FORMS_BY_NAME))
@@ -173,12 +178,9 @@ def draw(rng: random.Random) -> Case:
     body = str(shown.messages[-1]["content"])
     sources = [answer, answer, answer, body, asked, *([other] if name.startswith("pairs/") else [])]
 
-    def quote() -> str:
-        return rng.choice(_QUOTES)(rng.choice(sources), rng)
-
-    parts = [rng.choice((quote(), "Considered.", "The answer says:")) for _ in range(rng.randrange(4))]
+    parts = [rng.choice((quoted(rng, sources), "Considered.", "The answer says:")) for _ in range(rng.randrange(4))]
     if kind == "marked" and rng.random() < 0.2:
-        parts = [f"<think>{quote()}\nSo {own.splitlines()[0]}?\n</think>", *parts]
+        parts = [f"<think>{quoted(rng, sources)}\nSo {own.splitlines()[0]}?\n</think>", *parts]
     if kind != "silent":
         parts.append(own)
     if kind == "marked" and rng.random() < 0.3:

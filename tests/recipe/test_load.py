@@ -168,6 +168,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load(tmp_path / "gone.yaml")
 
 
+def test_a_run_folder_in_place_of_a_recipe_is_told_how_the_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("seed: 1\n")
+    with pytest.raises(InputError, match=r"folder of a run; .* train .*recipe.yaml --out .* --resume"):
+        load(tmp_path)
+
+
 def test_a_recipe_survives_being_written_and_read() -> None:
     recipe = parse(SMALL, ["grpo.kl.controller={kind: band, low: 0.01, high: 0.1}", "grpo.kl.coef=0.1"])
     assert parse(dump(recipe)) == recipe

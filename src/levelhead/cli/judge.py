@@ -28,6 +28,8 @@ _COLUMNS = (
     ("p95 s", "latency_p95", "{:.2f}"),
     ("cost", "cost", "{:.4g}"),
 )
+_OF_CRITERIA = 8
+"""Columns that criteria have figures of their own in; calls and their cost are the judge's."""
 
 
 @judge.callback()
@@ -109,8 +111,8 @@ def show(task: str, entries: dict[str, Entry]) -> None:
     """Print a table of judges, and why some are refused."""
     rows = [["judge", *(head for head, _, _ in _COLUMNS), "verdict"]]
     for title, entry in entries.items():
-        values = [_cell(entry.figures.get(key), form) for _, key, form in _COLUMNS]
-        rows.append([title, *values, "refused" if entry.refused else "passes"])
+        rows.append(_row(title, entry, len(_COLUMNS)))
+        rows += [_row(f"  {name}", one, _OF_CRITERIA) for name, one in entry.criteria.items()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     say(f"judges of {task}")
     for row in rows:
@@ -118,6 +120,12 @@ def show(task: str, entries: dict[str, Entry]) -> None:
     for title, entry in entries.items():
         for reason in entry.refused:
             say(f"  {title}: {reason}")
+
+
+def _row(title: str, entry: Entry, columns: int) -> list[str]:
+    values = [_cell(entry.figures.get(key), form) for _, key, form in _COLUMNS[:columns]]
+    verdict = "refused" if entry.refused else "undecided" if entry.figures["agreement"] is None else "passes"
+    return [title, *values, *["-"] * (len(_COLUMNS) - columns), verdict]
 
 
 def _cell(value: float | str | None, form: str) -> str:

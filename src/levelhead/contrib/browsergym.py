@@ -18,8 +18,7 @@ from levelhead.contrib.browser.view import SYSTEM_PROMPT, Element, Line, View, t
 from levelhead.errors import InputError
 from levelhead.recipe.environments import BrowserGym
 from levelhead.records import Message, Prompt, Score
-from levelhead.tasks.base import EpisodeLostError, Step
-from levelhead.tasks.environment import EnvironmentTask
+from levelhead.tasks.environment import EnvironmentTask, SeededEpisode
 
 T = TypeVar("T")
 
@@ -86,9 +85,15 @@ class BrowserGymTask(EnvironmentTask):
         idle = self._idle.get(name)
         return idle.pop() if idle else await self.call(self._make, name)
 
-    def give_back(self, name: str, environment: GymEnvironment) -> None:
-        """Take an environment back for another episode."""
-        self._idle.setdefault(name, []).append(environment)
+    async def give_back(self, name: str, environment: GymEnvironment, *, fit: bool) -> None:
+        """Take an environment back for another episode; one that is not fit for it is closed."""
+        if fit:
+            self._idle.setdefault(name, []).append(environment)
+            return
+        try:
+            await self.call(environment.close)
+        except Exception as error:
+            self.report("environment-lost", f"{name} does not close: {type(error).__name__}")
 
     async def close(self) -> None:
         """Close all environments that play no episode."""
@@ -98,106 +103,48 @@ class BrowserGymTask(EnvironmentTask):
                 await self.call(environment.close)
 
 
-class BrowserGymEpisode:
+class BrowserGymEpisode(SeededEpisode[GymEnvironment]):
     """One episode of one environment."""
 
     def __init__(self, task: BrowserGymTask, name: str, seed: int) -> None:
+        super().__init__(name, seed, task.section.step_limit, task.report)
         self.view = View()
-        self.step = 1
         self.error = ""
-        self.reward = 0.0
         self._task = task
-        self._name = name
-        self._seed = seed
         self._ids: list[str] = []
-        self._environment: GymEnvironment | None = None
         self._misread = 0
-        self._over = False
 
-    async def observe(self) -> list[Message]:
-        """Return the messages of this turn.
+    async def _open(self) -> None:
+        self.place = await self._task.lend(self.name)
+        observation, _ = await self._task.call(self.place.reset, seed=self.seed)
+        self.view, self._ids = view_of(observation)
 
-        Raises:
-            EpisodeLostError: The environment broke.
-        """
-        if self._over:
-            raise RuntimeError("the episode is over")
-        if self._environment is None:
-            self._environment = await self._try(self._task.lend(self._name))
-            observation, _ = await self._try(self._task.call(self._environment.reset, seed=self._seed))
-            self.view, self._ids = view_of(observation)
+    async def _give_back(self, place: GymEnvironment, *, fit: bool) -> None:
+        await self._task.give_back(self.name, place, fit=fit)
+
+    def _messages(self) -> list[Message]:
         return turn_messages(self.view, self.step, self.error, self._task.section.observation_chars)
 
-    async def act(self, text: str) -> Step:
-        """Do what the policy wrote; an answer that is no action costs a step, and the next turn says why.
-
-        Raises:
-            EpisodeLostError: The environment broke.
-        """
-        if self._environment is None:
-            raise RuntimeError("observe comes before act")
-        done, before = False, self.reward
+    async def _perform(self, place: GymEnvironment, text: str) -> float:
         try:
-            action = parse_action(text)
-            call = call_of(action, self._ids)
+            call = call_of(parse_action(text), self._ids)
         except ActionError as error:
             self._misread += 1
             self.error = str(error)
-        else:
-            done = await self._perform(self._environment, call)
-        taken, self.step = self.step, self.step + 1
-        if not (done or taken >= self._task.section.step_limit):
-            return Step(done=False, reward=self.reward - before)
-        await self.close()
-        return Step(done=True, score=self._score(taken, done), reward=self.reward - before)
-
-    async def close(self) -> None:
-        """End the episode and give its environment back to the task."""
-        self._over = True
-        environment, self._environment = self._environment, None
-        if environment is not None:
-            self._task.give_back(self._name, environment)
-
-    async def _perform(self, environment: GymEnvironment, call: str) -> bool:
-        observation, reward, terminated, truncated, _ = await self._try(self._task.call(environment.step, call))
-        self.reward += float(reward)
+            return 0.0
+        observation, reward, terminated, truncated, _ = await self._task.call(place.step, call)
         self.view, self._ids = view_of(observation)
         self.error = str(observation.get("last_action_error") or "").partition("\n")[0]
-        return bool(terminated or truncated)
+        self._ended = "environment" if terminated or truncated else ""
+        return float(reward)
 
-    async def _try(self, answer: Any) -> Any:
-        try:
-            return await answer
-        except Exception as error:
-            self._over = True
-            message = f"{self._name}, seed {self._seed}, step {self.step}: {type(error).__name__}: {error}"
-            message = message.partition("\n")[0]
-            self._task.report("environment-lost", message)
-            await self._drop()
-            raise EpisodeLostError(message) from error
+    def _fault(self, error: Exception) -> tuple[str, str]:
+        return "environment-lost", f"{type(error).__name__}: {error}".partition("\n")[0]
 
-    async def _drop(self) -> None:
-        environment, self._environment = self._environment, None
-        if environment is None:
-            return
-        try:
-            await self._task.call(environment.close)
-        except Exception as error:
-            self._task.report("environment-lost", f"{self._name} does not close: {type(error).__name__}")
-
-    def _score(self, steps: int, done: bool) -> Score:
-        return Score(
-            total=self.reward,
-            parts={"success": float(self.reward > 0), "return": self.reward},
-            valid=self._misread == 0,
-            info={
-                "task": self._name,
-                "seed": self._seed,
-                "steps": steps,
-                "ended": "environment" if done else "step_limit",
-                "unread": self._misread,
-            },
-        )
+    def _score(self, facts: Mapping[str, Any]) -> Score:
+        parts = {"success": float(self.reward > 0), "return": self.reward}
+        info = {"task": self.name, **facts, "unread": self._misread}
+        return Score(self.reward, parts, valid=self._misread == 0, info=info)
 
 
 @functools.cache
@@ -311,7 +258,7 @@ class _Reader:
             if line is not None:
                 self.lines.append(Line(depth, (line,)))
                 below = depth + 1
-                parent = line.name if isinstance(line, Element) else line
+                parent = f"{line.name} {line.value}" if isinstance(line, Element) else line
         for child in node.get("childIds", ()):
             self._visit(str(child), below, parent)
 

@@ -16,7 +16,7 @@ import torch
 from levelhead.errors import RewardError
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
-from levelhead.preflight.passes import SharedPasses
+from levelhead.preflight.shared_passes import SharedPasses
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Group, Prompt, Rollout, Turn
 from levelhead.rollout.draws import derive
@@ -89,7 +89,7 @@ class Sampled:
     cost: Collected
 
 
-class PreflightContext:
+class Context:
     """The objects of a run, made as the run makes them, with seeded sampling.
 
     Args:

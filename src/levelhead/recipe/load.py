@@ -35,6 +35,8 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = Path(path)
     try:
+        if (path / "recipe.yaml").is_file():
+            raise InputError(say.AT(place=path, text=say.RUN_FOLDER(place=path)))
         text = read_text(path, MOST_BYTES, errors="strict")
     except FileNotFoundError:
         own = by_name(path.as_posix())

@@ -15,6 +15,10 @@ NO_RECIPE = Message("no such recipe; {hint}", "没有这份配方；{hint}")
 LISTED = Message("levelhead recipes lists those that ship", "levelhead recipes 列出随包附带的配方")
 SHIPS = Message("did you mean {near!r}, which ships?", "是不是随包附带的 {near!r}？")
 UNREADABLE = Message("cannot be read as a recipe: {why}", "无法作为配方读取：{why}")
+RUN_FOLDER = Message(
+    "is the folder of a run; to go on with it: levelhead train {place}/recipe.yaml --out {place} --resume",
+    "是一次运行的文件夹；继续训练：levelhead train {place}/recipe.yaml --out {place} --resume",
+)
 NO_MAPPING = Message("a recipe is a mapping of keys, found {kind}", "配方应为键的映射，现为 {kind}")
 SET = Message(
     "--set {pair}: expected key=value, for example --set grpo.steps=20",

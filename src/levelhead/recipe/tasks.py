@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from levelhead import extensions
 from levelhead.recipe.environments import Browser, BrowserGym, OpenEnv, Verifiers
-from levelhead.recipe.judge import FunctionJudge, Judges
+from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint, Judges
 from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.recipe.tools import ToolUse
 from levelhead.recipe.workflow import (
@@ -191,8 +191,27 @@ class JudgedPrompts(OwnPrompts):
     """``judge``."""
     rubric: str | None = None
     """Column with what judges grade a row's answers by, in place of their own rubric: a text, or a list of criteria,
-    each a text or an object of ``criterion``, ``name`` and ``weight``.  Each criterion is a call of its own and a part
-    of the reward, ``judge/NAME``; the grade is their weighted mean."""
+    each a text or an object of ``criterion``, ``name`` and ``weight``.  Each criterion is a part of the reward,
+    ``judge/NAME``; the grade is their weighted mean."""
+    criteria: Literal["each", "together"] = "each"
+    """``each``: a call for each criterion; ``together``: one call for all criteria of an answer, with a verdict on
+    each."""
+    labelled: str | None = None
+    """Column with answers that people have graded, a list of objects of ``answer`` and ``meets``, the names of the
+    criteria that it meets: ``levelhead judge calibrate`` holds judges to them, criterion by criterion."""
+
+    @model_validator(mode="after")
+    def _criteria_fit(self) -> Self:
+        if self.rubric is None and (self.labelled is not None or self.criteria == "together"):
+            raise ValueError("criteria and labelled belong to a column of rubrics: name it in rubric")
+        members = self.judges.members if self.judges is not None else [self.judge]
+        odd = [m for m in members if isinstance(m, JudgeEndpoint) and (m.logprobs or m.parser is not None)]
+        if self.criteria == "together" and odd:
+            raise ValueError(
+                f"criteria: together asks for several verdicts in a reply, and logprobs or parser of {odd[0].title} "
+                "read one: leave these out, or set criteria to each"
+            )
+        return self
 
     @model_validator(mode="after")
     def _somebody_judges(self) -> Self:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from levelhead.records import LARGEST_REWARD, Event, Message, Prompt, Rollout, Score
 from levelhead.tasks import threads
 from levelhead.tasks.grader import Answer as Answer
-from levelhead.tasks.grader import Criterion, Grader, grade_metrics
+from levelhead.tasks.grader import Criterion, Grader, LabelledAnswer, grade_metrics
 from levelhead.tasks.metering import JudgeUse, RewardTally
 
 Split = Literal["train", "eval"]
@@ -310,6 +310,15 @@ class SingleTurnTask(Task):
 
     def criteria(self, prompt: Prompt) -> Sequence[Criterion]:  # noqa: ARG002
         """Return what judges grade an answer to a prompt by, each for itself; their own rubric where there are none."""
+        return ()
+
+    tells_apart = True
+    """Whether its rules tell right answers from wrong ones."""
+    criteria_together = False
+    """Whether judges are asked about all criteria of an answer in one call."""
+
+    def labelled(self, prompt: Prompt) -> Sequence[LabelledAnswer]:  # noqa: ARG002
+        """Return answers to a prompt that people have graded, which judges are calibrated on."""
         return ()
 
     @property

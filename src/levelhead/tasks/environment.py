@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from levelhead.metrics import held_out
 from levelhead.recipe.environments import EnvironmentSection
 from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
-from levelhead.tasks.base import Episode, Split, Task
+from levelhead.tasks.base import Episode, EpisodeLostError, Split, Step, Task
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group, stratum_value
+
+Place = TypeVar("Place")
+"""What an episode is played in: a page, a connection, an environment."""
+T = TypeVar("T")
 
 
 class EnvironmentTask(Task):
@@ -117,6 +122,116 @@ class EnvironmentTask(Task):
     def report(self, code: str, message: str) -> None:
         """Keep something that happened for :meth:`drain_events`."""
         self._happened.append((code, message))
+
+
+class SeededEpisode(ABC, Generic[Place]):
+    """An attempt at one task and seed of an environment, until that ends it or the steps are used up.
+
+    It is played in a place that it holds from the first look until it is done, lost or closed.
+
+    Args:
+        name: The environment's own task.
+        seed: Fixes what the episode is about.
+        step_limit: Most actions.
+        report: Takes the code and message of what goes wrong.
+    """
+
+    faults: ClassVar[tuple[type[Exception], ...]] = (Exception,)
+    """Errors of an environment that breaks under the episode."""
+
+    def __init__(self, name: str, seed: int, step_limit: int, report: Callable[[str, str], None]) -> None:
+        self.name, self.seed, self.step_limit = name, seed, step_limit
+        self.step = 1
+        self.reward = 0.0
+        self.place: Place | None = None
+        self._report = report
+        self._ended = ""
+        self._over = False
+        self._fit = True
+
+    @property
+    def where(self) -> str:
+        """Task, seed and step, for messages."""
+        return f"{self.name or 'episode'}, seed {self.seed}, step {self.step}"
+
+    @abstractmethod
+    async def _open(self) -> None:
+        """Set ``place``, waiting for one where all are out, and have the environment start there."""
+
+    @abstractmethod
+    async def _give_back(self, place: Place, *, fit: bool) -> None:
+        """Return the place, fit for another episode or not."""
+
+    @abstractmethod
+    async def _perform(self, place: Place, text: str) -> float | None:
+        """Do what the policy wrote, note what ended the episode, and return what this turn earned where that is known.
+
+        An answer that is no action does nothing: the next turn says why.
+        """
+
+    @abstractmethod
+    def _messages(self) -> list[Message]:
+        """Return what the policy sees at this step."""
+
+    @abstractmethod
+    def _fault(self, error: Any) -> tuple[str, str]:
+        """Return the event's code for one of the ``faults``, and what it says; raise where it is the user's."""
+
+    @abstractmethod
+    def _score(self, facts: Mapping[str, Any]) -> Score:
+        """Score the episode that is over, with these facts about it in the score's ``info``."""
+
+    async def observe(self) -> list[Message]:
+        """Return the messages of this turn.
+
+        Raises:
+            EpisodeLostError: The environment broke.
+        """
+        if self._over:
+            raise RuntimeError("the episode is over")
+        if self.place is None:
+            await self._unbroken(self._open())
+        return self._messages()
+
+    async def act(self, text: str) -> Step:
+        """Do what the policy wrote; an answer that is no action costs a step as well.
+
+        Raises:
+            EpisodeLostError: The environment broke.
+        """
+        if self.place is None:
+            raise RuntimeError("observe comes before act")
+        earned = await self._unbroken(self._perform(self.place, text))
+        self.reward += earned or 0.0
+        taken, self.step = self.step, self.step + 1
+        if not (self._ended or taken >= self.step_limit):
+            return Step(done=False, reward=earned)
+        await self.close()
+        facts = {"seed": self.seed, "steps": taken, "ended": self._ended or "step_limit"}
+        return Step(done=True, score=self._score(facts), reward=earned)
+
+    async def close(self) -> None:
+        """Return the place, which the task may use again."""
+        self._over = True
+        place, self.place = self.place, None
+        if place is not None:
+            await self._give_back(place, fit=self._fit)
+
+    async def _unbroken(self, answer: Awaitable[T]) -> T:
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._fit = False  # what was asked of it may still be under way
+            raise
+        except self.faults as error:
+            self._fit = False
+            try:
+                code, text = self._fault(error)
+                message = f"{self.where}: {text}"
+                self._report(code, message)
+            finally:
+                await self.close()
+            raise EpisodeLostError(message) from error
 
 
 def _key(key: tuple[str, int]) -> str:

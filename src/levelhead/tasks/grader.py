@@ -29,6 +29,19 @@ class Answer:
     turns: tuple[Message, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class LabelledAnswer:
+    """An answer that people have graded.
+
+    Attributes:
+        text: The answer.
+        meets: Names of the criteria that it meets; it meets no other one of its row.
+    """
+
+    text: str
+    meets: frozenset[str]
+
+
 GRADE = "judge"
 """Name of the reward that a judge gives; only answers that it was shown have it."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.policy.manifest import STATE, DamagedError, step_folders
 
 TRAINING = "training.pt"
@@ -124,8 +124,7 @@ def read_training(folder: Path, device: torch.device) -> dict[str, Any]:
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # which errors there are depends on where the file is cut off
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DamagedError(folder, TRAINING, f"it cannot be read: {reason}") from None
+        raise DamagedError(folder, TRAINING, f"it cannot be read: {first_line(error)}") from None
     return state
 
 

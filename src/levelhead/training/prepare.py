@@ -29,8 +29,7 @@ from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event
 from levelhead.tasks.base import Task
 from levelhead.tasks.registry import make_task
-from levelhead.training.advantages import AdvantageEstimator, declared_rewards, make_shapers
-from levelhead.training.balance import balanced_tasks
+from levelhead.training.advantages import AdvantageEstimator, balanced_tasks, declared_rewards, make_shapers
 from levelhead.training.coefficients import check_task_weights, facts_of
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.lengths import Overlong, fit_prompts
@@ -296,7 +295,7 @@ def _texts(tasks: Mapping[str, Task]) -> Iterator[str]:
                         yield str(answer)
                 continue
             for prompt in itertools.islice(prompts, TOKENIZER_ITEMS):
-                yield from (str(message.get("content", "")) for message in prompt.messages)
+                yield from prompt.texts
                 yield from task.oracle(prompt) or ()
             yield from task.lexicon()
     finally:

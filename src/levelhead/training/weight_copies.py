@@ -160,17 +160,16 @@ class WeightCopies:
         copy.policy.follow(source)
         copy.version = copy.policy.version = self._policy.version
         copy.lanes.clear()
-        self._stale += stale_weights(copy.policy, source, 0)
+        self._stale += stale_weights(copy.policy, source)
 
 
 @torch.no_grad()
-def stale_weights(copy: Policy, policy: Policy, step: int) -> list[Event]:
+def stale_weights(copy: Policy, policy: Policy) -> list[Event]:
     """Report a copy of the policy that samples and has other weights after a sync, one entry in 61 compared.
 
     Args:
         copy: Has just taken over the weights.
         policy: Of which they are.
-        step: To date the event by.
     """
     stale = [
         name
@@ -182,7 +181,7 @@ def stale_weights(copy: Policy, policy: Policy, step: int) -> list[Event]:
     names = ", ".join(stale[:3])
     text = STALE(names=MORE(names=names, count=len(stale) - 3) if len(stale) > 3 else names)
     evidence = {"weights": stale[:8], "version": policy.version}
-    return [Event(step, "weight-sync", "critical", text, "warn", evidence)]
+    return [Event(0, "weight-sync", "critical", text, "warn", evidence)]
 
 
 class SharedLane:

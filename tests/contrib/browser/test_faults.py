@@ -112,8 +112,8 @@ async def test_a_closed_page_costs_its_episode(own: BrowserTask) -> None:
     lost, other = (own.episode(own.prompt("click-test", seed)) for seed in (1, 2))
     await lost.observe()
     await other.observe()
-    assert lost._tab is not None
-    await lost._tab.page.close()
+    assert lost.place is not None
+    await lost.place.page.close()
     with pytest.raises(EpisodeLostError):
         await lost.act("click(1)")
     step = await other.act("click(1)")
@@ -126,8 +126,8 @@ async def test_a_closed_page_costs_its_episode(own: BrowserTask) -> None:
 async def test_a_page_that_hangs_is_given_up_in_time(own: BrowserTask) -> None:
     episode = own.episode(own.prompt("click-test", 1))
     await episode.observe()
-    assert episode._tab is not None
-    await episode._tab.page.evaluate(
+    assert episode.place is not None
+    await episode.place.page.evaluate(
         "document.getElementById('subbtn').addEventListener('click', () => { for (;;) ; })"
     )
     started = time.monotonic()
@@ -141,8 +141,8 @@ async def test_a_page_that_hangs_is_given_up_in_time(own: BrowserTask) -> None:
 async def test_a_crashed_page_costs_its_episode(own: BrowserTask) -> None:
     episode = own.episode(own.prompt("click-test", 1))
     await episode.observe()
-    assert episode._tab is not None
-    crash = asyncio.ensure_future(episode._tab.page.goto("chrome://crash"))
+    assert episode.place is not None
+    crash = asyncio.ensure_future(episode.place.page.goto("chrome://crash"))
     await asyncio.wait([crash], timeout=5)
     with pytest.raises(EpisodeLostError):
         await episode.act("click(1)")
@@ -157,8 +157,8 @@ async def test_a_crashed_page_costs_its_episode(own: BrowserTask) -> None:
 async def test_an_action_that_leaves_the_page_fails_its_episode_and_spoils_nothing(own: BrowserTask, away: str) -> None:
     episode = own.episode(own.prompt("enter-text", 1))
     await episode.observe()
-    assert episode._tab is not None
-    await episode._tab.page.evaluate(f"document.getElementById('subbtn').onclick = () => {{ {away} }}")
+    assert episode.place is not None
+    await episode.place.page.evaluate(f"document.getElementById('subbtn').onclick = () => {{ {away} }}")
     step = await episode.act("click(2)")
     while not step.done:
         await asyncio.sleep(0.1)
@@ -173,8 +173,8 @@ async def test_an_action_that_leaves_the_page_fails_its_episode_and_spoils_nothi
 async def test_a_popup_is_closed_and_the_episode_goes_on(own: BrowserTask) -> None:
     episode = own.episode(own.prompt("click-test", 1))
     await episode.observe()
-    assert episode._tab is not None
-    page = episode._tab.page
+    assert episode.place is not None
+    page = episode.place.page
     await page.evaluate("window.open('about:blank')")
     for _ in range(100):
         if len(page.context.pages) == 1:

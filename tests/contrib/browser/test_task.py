@@ -69,9 +69,9 @@ def test_a_limit_of_items_holds_over_both_sides() -> None:
 
 def test_the_step_limit_is_the_pages_unless_the_recipe_sets_one() -> None:
     prompt = make().prompt("click-test", 0)
-    assert make().episode(prompt).terms.step_limit == 2
-    assert make(step_limit=7).episode(prompt).terms.step_limit == 7
-    assert make(step_limit=7, step_limits={"click-test": 3}).episode(prompt).terms.step_limit == 3
+    assert make().episode(prompt).step_limit == 2
+    assert make(step_limit=7).episode(prompt).step_limit == 7
+    assert make(step_limit=7, step_limits={"click-test": 3}).episode(prompt).step_limit == 3
 
 
 @pytest.mark.parametrize("keys", [{"tasks": ["click-tst"]}, {"step_limits": {"click-tst": 3}}])

@@ -85,8 +85,8 @@ async def kill_the_browser(episode: BrowserEpisode) -> None:
 
 
 async def close_the_page(episode: BrowserEpisode) -> None:
-    assert episode._tab is not None
-    await episode._tab.page.close()
+    assert episode.place is not None
+    await episode.place.page.close()
 
 
 async def hang_the_page(episode: BrowserEpisode) -> None:
@@ -98,8 +98,8 @@ async def lead_away(episode: BrowserEpisode) -> None:
 
 
 async def on_click(episode: BrowserEpisode, script: str) -> None:
-    assert episode._tab is not None
-    await episode._tab.page.evaluate(f"document.addEventListener('click', () => {{ {script} }}, true)")
+    assert episode.place is not None
+    await episode.place.page.evaluate(f"document.addEventListener('click', () => {{ {script} }}, true)")
 
 
 FAULTS: dict[int, Callable[[BrowserEpisode], Awaitable[None]]] = {

@@ -211,8 +211,8 @@ def test_a_scale_is_used_in_training_and_a_changed_judge_is_calibrated_again(tmp
     recipe = Fairness.model_validate({"kind": "fairness", "judges": {"members": [member], "calibration": path}})
     assert recipe.judges is not None
     (slot,) = make_panel(recipe.judges, "fairness", RUBRICS["fairness"]).slots
-    assert slot.scale(0.4) == pytest.approx(0.75 * 1 + 0.25 * 0.4)
-    assert slot.scale(0.1) == pytest.approx(0.25 * 0.1)
+    assert slot.scales[""](0.4) == pytest.approx(0.75 * 1 + 0.25 * 0.4)
+    assert slot.scales[""](0.1) == pytest.approx(0.25 * 0.1)
     assert slot.refused == ()
     with pytest.raises(InputError, match="has changed since"):
         make_panel(recipe.judges, "fairness", "another rubric")
@@ -245,6 +245,16 @@ def test_cases_are_what_they_are_called_by_the_rules(kind: str) -> None:
         assert (score == top) == case.right, case.kind
         if case.base is not None:
             assert cases[case.base].answer.text in case.answer.text
+
+
+def test_an_answer_that_rules_find_as_good_is_no_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a score costs calls, so that constant answers are not scored."""
+    task = FairnessTask(Fairness(kind="fairness", items=100))
+    same = task.score(next(task.prompts("train", 0)), "")
+    monkeypatch.setattr(FairnessTask, "score", lambda *_: same)
+    monkeypatch.setattr(FairnessTask, "rules", None)
+    cases = labelled_cases(task, list(itertools.islice(task.prompts("train", 0), 40)), 8)
+    assert {case.kind for case in cases} == {"perfect", "empty"}
 
 
 @given(st.lists(st.tuples(st.sampled_from([n / 10 for n in range(11)]), st.booleans()), min_size=2, max_size=40))

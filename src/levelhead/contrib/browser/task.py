@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from levelhead.contrib.browser.actions import ActionError, parse_action
 from levelhead.contrib.browser.baselines import ScriptedBaselines, unbroken
-from levelhead.contrib.browser.episode import BrowserEpisode, Terms
+from levelhead.contrib.browser.episode import BrowserEpisode
 from levelhead.contrib.browser.oracles import ORACLES
-from levelhead.contrib.browser.pages import check_pages, step_limit
+from levelhead.contrib.browser.pages import Report, check_pages
 from levelhead.contrib.browser.view import SYSTEM_PROMPT, View
 from levelhead.errors import InputError
 from levelhead.installation import install_command
@@ -56,7 +56,7 @@ class BrowserTask(EnvironmentTask):
             page: [self.prompt(*key) for key in self._sides["train"] if key[0] == page] for page in section.weights
         }
         self.scripted = ScriptedBaselines(
-            trials, lambda prompt: BrowserEpisode(self._terms(prompt), self.pool, self._report_faults), section.pages
+            trials, lambda prompt: self._episode(prompt, self._report_faults), section.pages
         )
 
     @property
@@ -73,7 +73,7 @@ class BrowserTask(EnvironmentTask):
 
     def episode(self, prompt: Prompt) -> BrowserEpisode:
         """Start an attempt at a prompt."""
-        return BrowserEpisode(self._terms(prompt), self.pool, self.report)
+        return self._episode(prompt, self.report)
 
     async def open(self, prompt: Prompt) -> BrowserEpisode:
         """Start an attempt at a prompt and see its page.
@@ -135,10 +135,9 @@ class BrowserTask(EnvironmentTask):
         if pool is not None:
             await pool.close()
 
-    def _terms(self, prompt: Prompt) -> Terms:
-        section, page = self.section, str(prompt.facts["task"])
-        limit = section.step_limits.get(page) or section.step_limit or step_limit(page)
-        return Terms(page, int(prompt.facts["seed"]), limit, section.observation_chars, section.partial_credit)
+    def _episode(self, prompt: Prompt, report: Report) -> BrowserEpisode:
+        page, seed = str(prompt.facts["task"]), int(prompt.facts["seed"])
+        return BrowserEpisode(self.section, page, seed, self.pool, report)
 
     def _report_faults(self, code: str, message: str) -> None:
         """Report what goes wrong in an episode that no policy plays; where a script strays to is no news."""

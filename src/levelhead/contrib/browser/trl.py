@@ -169,7 +169,7 @@ class BrowserTools:
     def _page(self) -> str:
         assert self._episode is not None  # noqa: S101 - both callers hold one
         error = f"Error: {self._episode.error}\n" if self._episode.error else ""
-        return f"{error}Page:\n{self._episode.view.render(self._episode.terms.observation_chars)}"
+        return f"{error}Page:\n{self._episode.page_text}"
 
     def _let_go(self) -> None:
         episode, self._episode = self._episode, None

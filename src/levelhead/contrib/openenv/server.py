@@ -125,10 +125,10 @@ class Session:
     def _observation(self, reward: float | None, *, done: bool) -> str:
         assert self._episode is not None  # noqa: S101 - both callers have made sure
         episode = self._episode
-        text = episode.view.render(episode.terms.observation_chars)
+        text = episode.page_text
         observation = {
             "text": text,
-            "url": page_url(episode.terms.page),
+            "url": page_url(episode.name),
             "screenshot": None,
             "goal": episode.view.goal,
             "axtree_txt": text,
@@ -144,11 +144,11 @@ class Session:
             "episode_id": self._id or None,
             "step_count": self._steps,
             "benchmark": "miniwob",
-            "task_name": episode.terms.page if episode else "",
+            "task_name": episode.name if episode else "",
             "task_id": None,
             "goal": episode.view.goal if episode else "",
-            "current_url": page_url(episode.terms.page) if episode else "",
-            "max_steps": episode.terms.step_limit if episode else None,
+            "current_url": page_url(episode.name) if episode else "",
+            "max_steps": episode.step_limit if episode else None,
             "cum_reward": self._total,
         }
 

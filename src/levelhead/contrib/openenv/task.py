@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from levelhead.contrib.browser.view import SYSTEM_PROMPT
-from levelhead.contrib.openenv.wire import Reply, WireError
+from levelhead.contrib.openenv.tools import call_action, list_tools, result_of
+from levelhead.contrib.openenv.wire import Reply, WireError, written
 from levelhead.errors import InputError
 from levelhead.installation import install_command
 from levelhead.recipe.environments import OpenEnv
 from levelhead.records import Message, Prompt, Score
-from levelhead.tasks.base import EpisodeLostError, Step
-from levelhead.tasks.environment import EnvironmentTask
-from levelhead.tasks.strict_json import encodable
+from levelhead.tasks.environment import EnvironmentTask, SeededEpisode
+from levelhead.tasks.tool_formats import CallError
+from levelhead.tasks.tool_reader import CallReader, answering, calling, typed
 
 if TYPE_CHECKING:
     from levelhead.contrib.openenv.client import OpenEnvClient
+
+TOOLS_PROMPT = "Reach the goal by calling the tools; answer without a call when you are done."
+CALLS = 8
+"""Most calls in a turn."""
 
 
 class OpenEnvTask(EnvironmentTask):
@@ -31,14 +36,16 @@ class OpenEnvTask(EnvironmentTask):
         section: The recipe's section.
 
     Raises:
-        InputError: The package ``websockets`` is missing.
+        InputError: The package ``websockets`` is missing; or ``tools`` is set, and the server is not there or has none.
     """
 
     def __init__(self, section: OpenEnv) -> None:
         if find_spec("websockets") is None:
             raise InputError(f"the openenv task needs the package websockets: {install_command('browser')}")
-        super().__init__(section, SYSTEM_PROMPT if section.system is None else section.system)
+        default = TOOLS_PROMPT if section.tools else SYSTEM_PROMPT
+        super().__init__(section, default if section.system is None else section.system)
         self.section = section
+        self.tools: CallReader | None = CallReader(CALLS, list_tools(section)) if section.tools else None
         self.reached = False
         self._idle: list[OpenEnvClient] = []
         self._slots: asyncio.Semaphore | None = None
@@ -56,7 +63,12 @@ class OpenEnvTask(EnvironmentTask):
 
     def episode(self, prompt: Prompt) -> OpenEnvEpisode:
         """Start an attempt at a prompt."""
-        return OpenEnvEpisode(self, str(prompt.facts["task"]), int(prompt.facts["seed"]))
+        return OpenEnvEpisode(self, prompt) if self.tools is None else ToolCallEpisode(self, self.tools, prompt)
+
+    def prompt(self, name: str, seed: int) -> Prompt:
+        """Return the prompt of one task and seed, with the server's tools where the policy calls them."""
+        prompt = super().prompt(name, seed)
+        return prompt if self.tools is None else replace(prompt, chat=self.tools.chat(prompt.chat))
 
     async def lend(self) -> OpenEnvClient:
         """Lend a connection, until :meth:`give_back`; waits while all are out."""
@@ -83,111 +95,108 @@ class OpenEnvTask(EnvironmentTask):
         await asyncio.gather(*(client.close() for client in idle))
 
 
-class OpenEnvEpisode:
-    """One session on the server, from the first look until it is done or closed."""
+class OpenEnvEpisode(SeededEpisode["OpenEnvClient"]):
+    """One session on the server, over a connection of the task's."""
 
-    def __init__(self, task: OpenEnvTask, name: str, seed: int) -> None:
-        self.step = 1
-        self.reward = 0.0
+    faults = (ConnectionError, WireError)
+
+    def __init__(self, task: OpenEnvTask, prompt: Prompt) -> None:
+        super().__init__(str(prompt.facts["task"]), int(prompt.facts["seed"]), task.section.step_limit, task.report)
         self._task = task
-        self._name = name
-        self._seed = seed
-        self._client: OpenEnvClient | None = None
         self._reply = Reply({}, None, done=False)
-        self._over = False
 
-    async def observe(self) -> list[Message]:
-        """Return the messages of this turn.
+    async def _open(self) -> None:
+        self.place = await self._task.lend()
+        task = {"task_name": self.name} if self.name else {}
+        self._reply = await self.place.reset(seed=self.seed, **task)
+        self._task.reached = True
 
-        Raises:
-            EpisodeLostError: The server refused or has gone.
-            InputError: The server has never been there.
-        """
-        if self._over:
-            raise RuntimeError("the episode is over")
-        if self._client is None:
-            self._client = await self._task.lend()
-            parameters: dict[str, Any] = {"seed": self._seed}
-            if self._name:
-                parameters["task_name"] = self._name
-            self._reply = await self._try(self._client.reset(**parameters))
+    async def _give_back(self, place: OpenEnvClient, *, fit: bool) -> None:
+        await self._task.give_back(place, fit=fit)
+
+    async def _perform(self, place: OpenEnvClient, text: str) -> float:
+        return await self._take(place, {self._task.section.action: text.strip()})
+
+    async def _take(self, place: OpenEnvClient, action: Mapping[str, Any]) -> float:
+        self._reply = await place.step(action)
+        self._ended = "server" if self._reply.done else ""
+        return self._reply.reward or 0.0
+
+    def _messages(self) -> list[Message]:
         return [{"role": "system", "content": self._task.system}, {"role": "user", "content": self._shown()}]
-
-    async def act(self, text: str) -> Step:
-        """Send what the policy wrote as the action.
-
-        Raises:
-            EpisodeLostError: The server refused or has gone.
-        """
-        if self._client is None:
-            raise RuntimeError("observe comes before act")
-        self._reply = await self._try(self._client.step({self._task.section.action: text.strip()}))
-        reward = self._reply.reward or 0.0
-        self.reward += reward
-        taken, self.step = self.step, self.step + 1
-        if not (self._reply.done or taken >= self._task.section.step_limit):
-            return Step(done=False, reward=reward)
-        await self.close()
-        return Step(done=True, score=self._score(taken), reward=reward)
-
-    async def close(self) -> None:
-        """End the episode and give its connection back to the task."""
-        self._over = True
-        await self._let_go(fit=True)
 
     def _shown(self) -> str:
         """Write step and observation; the last field stands on lines of its own."""
-        fields, limit = self._task.section.observation, self._task.section.observation_chars
+        fields = self._task.section.observation
         lines = [f"Step {self.step}"]
         for number, (field, word) in enumerate(fields.items(), 1):
             value = self._reply.observation.get(field)
             if value in (None, "", [], {}):
                 continue
-            text = _written(value)
-            text = text if len(text) <= limit else text[: limit - 3] + "..."
+            text = self._cut(written(value))
             lines.append(f"{word}:{chr(10) if number == len(fields) else ' '}{text}")
         return "\n".join(lines)
 
-    async def _try(self, answer: Awaitable[Reply]) -> Reply:
-        from levelhead.contrib.openenv.client import UnreachableError
+    def _cut(self, text: str) -> str:
+        limit = self._task.section.observation_chars
+        return text if len(text) <= limit else text[: limit - 3] + "..."
 
-        try:
-            reply = await answer
-        except (UnreachableError, WireError) as error:
-            self._over = True
-            if isinstance(error, UnreachableError) and not self._task.reached:
-                await self._let_go(fit=False)
-                raise InputError(f"{error}; start the server, or correct tasks[].url") from error
-            code = "server-lost" if isinstance(error, UnreachableError) else "server-refused"
-            self._task.report(code, f"{self._name or 'episode'}, seed {self._seed}, step {self.step}: {error}")
-            await self._let_go(fit=False)
-            raise EpisodeLostError(str(error)) from error
-        self._task.reached = True
-        return reply
+    def _fault(self, error: ConnectionError | WireError) -> tuple[str, str]:
+        if isinstance(error, WireError):
+            return "server-refused", str(error)
+        if not self._task.reached:
+            raise InputError(f"{error}; start the server, or correct tasks[].url") from error
+        return "server-lost", str(error)
 
-    async def _let_go(self, *, fit: bool) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await self._task.give_back(client, fit=fit)
-
-    def _score(self, steps: int) -> Score:
-        success = float(self.reward > self._task.section.success_above)
+    def _score(self, facts: Mapping[str, Any]) -> Score:
         return Score(
             total=self.reward,
-            parts={"success": success, "return": self.reward},
+            parts={"success": float(self.reward > self._task.section.success_above), "return": self.reward},
             valid=not self._reply.observation.get("last_action_error", False),
-            info={
-                "task": self._name,
-                "seed": self._seed,
-                "steps": steps,
-                "ended": "server" if self._reply.done else "step_limit",
-            },
+            info={"task": self.name, **facts},
         )
 
 
-def _written(value: object) -> str:
-    """Return a field of an observation as text that can be tokenized."""
-    try:
-        return encodable(value if isinstance(value, str) else json.dumps(value))
-    except RecursionError:
-        return "(nested too deeply)"
+class ToolCallEpisode(OpenEnvEpisode):
+    """One session whose actions are calls of tools; the conversation grows by a turn each, and ends without a call.
+
+    The score's ``info`` holds the number of ``calls`` and ``failed_calls``.
+    """
+
+    def __init__(self, task: OpenEnvTask, tools: CallReader, prompt: Prompt) -> None:
+        super().__init__(task, prompt)
+        self._tools, self._options = tools, prompt.chat
+        self._conversation: list[Message] = []
+        self._calls = self._failed = 0
+
+    def _messages(self) -> list[Message]:
+        self._conversation = self._conversation or super()._messages()
+        return list(self._conversation)
+
+    async def _perform(self, place: OpenEnvClient, text: str) -> float:
+        """Make the calls of a turn, in order, until one ends the episode; a turn that calls nothing ends it."""
+        earned, so_far = 0.0, self._conversation
+        try:
+            prose, calls = self._tools.read(text)
+        except CallError as error:
+            self._failed += 1
+            so_far += [{"role": "assistant", "content": text}, {"role": "user", "content": f"error: {error}"}]
+        else:
+            self._ended = "" if calls else "policy"
+            so_far.append(calling(prose.strip(), calls))
+            for index, call in enumerate(calls):
+                arguments = typed(call, self._tools.schemas.get(call.name, {}))
+                earned += await self._take(place, call_action(call, arguments))
+                result, failed = result_of(self._reply.observation)
+                self._calls, self._failed = self._calls + 1, self._failed + failed
+                so_far.append(answering(index, call, self._cut(self._tools.plain(result))))
+                if self._ended:
+                    break
+        if not self._ended and not self._tools.has_room(so_far, self._options):
+            self._ended = "context"
+        return earned
+
+    def _score(self, facts: Mapping[str, Any]) -> Score:
+        score = super()._score(facts)
+        counts = {"calls": self._calls, "failed_calls": self._failed}
+        return replace(score, valid=self._calls > self._failed, info={**score.info, **counts})

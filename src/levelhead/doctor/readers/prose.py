@@ -155,9 +155,9 @@ def _joined(tokens: list[re.Match[str]], start: int, end: int) -> bool:
 TABLE = Path(__file__).with_name("statements.yaml")
 """Expressions by finding."""
 _HINT = re.compile(
-    "sign|deadlock|identical|dead|signal|variance|advantage|gradient|stuck|fail|template|header|eot|prompt|mask|padding|"
+    "sign|deadlock|loss|garbled|game|gaming|eos|identical|dead|signal|variance|advantage|gradient|stuck|fail|template|header|eot|prompt|mask|padding|"
     "updates?|collaps|group|reward|hack|improv|learning|better|length|trunc|cut off|limit|entropy|kl|grad|lr|logprob|"
-    "mismatch|exploit|always|[\u4e00-\u9fff]",
+    "mismatch|exploit|policy|always|[\u4e00-\u9fff\uac00-\ud7a3]",
     re.IGNORECASE,
 )
 _LONGEST = 600

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from levelhead.errors import InputError, RewardError
+from levelhead.errors import InputError, RewardError, first_line
 from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Function
 from levelhead.recipe.tools import ToolUse
@@ -251,7 +251,7 @@ class FunctionTask(SingleTurnTask):
             error = not_rated(self._rewards, answer)
             if not self._drop:
                 raise error
-            self._count(", ".join(reward.name for reward in self._rewards), str(error).splitlines()[0])
+            self._count(", ".join(reward.name for reward in self._rewards), first_line(error))
             return None
         total = sum(reward.weight * parts[reward.name] for reward in self._rewards if reward.name in parts)
         if not abs(total) <= LARGEST_REWARD:

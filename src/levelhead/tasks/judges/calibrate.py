@@ -1,31 +1,33 @@
-"""Calibrating a judge: what it makes of answers of known worth, or of pairs, and what moves it that should not."""
+"""Calibrating a judge: what it makes of answers of known worth, and what moves it that should not."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Literal, NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
 
 from levelhead.recipe.judge import Standards
 from levelhead.tasks.endpoint import EndpointError
 from levelhead.tasks.judges.calibration import Entry, Figures, Scale, fit_scale
 from levelhead.tasks.judges.grader import JudgeGrader
-from levelhead.tasks.judges.labelled import PLAIN, Case, Kind
+from levelhead.tasks.judges.labelled import PLAIN, Case
 from levelhead.tasks.judges.member import Member, Outcome
-from levelhead.tasks.judges.questions import Asked, Pair, text_of
-from levelhead.tasks.judges.slot import TIE, settled
-from levelhead.tasks.metering import quantile
+from levelhead.tasks.judges.questions import Asked
 
 SAME = 0.05
 """Grades that are no further apart are the same."""
 GAIN = 0.2
 """An order to give full marks that gains as much has been followed."""
-TWICE = ("perfect", "subtle", "off-topic")
+TWICE = ("perfect", "subtle", "off-topic", "labelled")
 """Kinds of answers that a judge is asked about again."""
 _REVERSED = ("perfect", "subtle")
 _LEAST_ERROR = 0.01
+UNMEASURED = "could not be measured"
 
 
 class Measured(NamedTuple):
@@ -35,11 +37,37 @@ class Measured(NamedTuple):
         figures: What was measured.
         means: Its mean grade of each kind of answer.
         scale: To the common scale, where there is one.
+        criteria: The same by criterion, where a rubric has several.
     """
 
     figures: Figures
     means: Mapping[str, float]
     scale: Scale | None = None
+    criteria: Mapping[str, Measured] = MappingProxyType({})
+
+    def entry(self, print_: str, standards: Standards, *, whole: bool = True) -> Entry:
+        """Return it as the judge's part of the file of calibrations.
+
+        What could not be measured refuses a judge, but not a criterion: nobody may have said which answers meet it.
+
+        Args:
+            print_: Of what the judge's verdicts depend on.
+            standards: What it must reach.
+            whole: Whether this is of the judge, and not of one criterion.
+        """
+        criteria = {name: one.entry(print_, standards, whole=False) for name, one in self.criteria.items()}
+        refused = [reason for reason in refusals(self.figures, standards) if whole or UNMEASURED not in reason]
+        refused += [f"criterion {name}: {reason}" for name, one in criteria.items() for reason in one.refused]
+        error = self.figures.error
+        return Entry(
+            fingerprint=print_,
+            refused=refused,
+            weight=0.0 if refused or error is None else 1 / (error**2 + _LEAST_ERROR),
+            knots=list(self.scale.knots) if self.scale is not None else [],
+            grades=dict(self.means),
+            figures=asdict(self.figures),
+            criteria=criteria,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +103,13 @@ async def calibrate(trial: Trial, print_: str, standards: Standards, patience_s:
         figures = asdict(Figures(len(trial.questions), 1.0, fault=str(fault), cost=cost_of(trial.member)))
         refused = [f"it cannot be asked: {fault}"]
         return Entry(fingerprint=print_, refused=refused, weight=0, knots=[], grades={}, figures=figures)
-    measured = trial.measure(outcomes)
-    refused = refusals(measured.figures, standards)
-    error = measured.figures.error
-    return Entry(
-        fingerprint=print_,
-        refused=refused,
-        weight=0.0 if refused or error is None else 1 / (error**2 + _LEAST_ERROR),
-        knots=list(measured.scale.knots) if measured.scale is not None else [],
-        grades=dict(measured.means),
-        figures=asdict(measured.figures),
-    )
+    return trial.measure(outcomes).entry(print_, standards)
 
 
 def trial_of_grades(grader: JudgeGrader, member: Member, cases: Sequence[Case]) -> Trial:
     """Return a trial of every case, of some again, and of some with the perfect answer last.
+
+    Where rubrics have several criteria, each is measured by itself beside their mean.
 
     Args:
         grader: Shows cases to the judge.
@@ -98,21 +118,50 @@ def trial_of_grades(grader: JudgeGrader, member: Member, cases: Sequence[Case]) 
     """
     again = [i for i, case in enumerate(cases) if case.kind in TWICE]
     turned = [i for i, case in enumerate(cases) if case.kind in _REVERSED]
-    questions = [grader.question(case.answer, "calibration") for case in cases]
-    questions += [grader.question(cases[i].answer, "calibration-again") for i in again]
-    questions += [grader.question(cases[i].answer, "calibration", reference_last=True) for i in turned]
+    asked = [grader.questions(case.answer, "calibration") for case in cases]
+    asked += [grader.questions(cases[i].answer, "calibration-again") for i in again]
+    asked += [grader.questions(cases[i].answer, "calibration", reference_last=True) for i in turned]
+    order = [*range(len(cases)), *again, *turned]
 
     def measure(outcomes: Sequence[Outcome]) -> Measured:
-        first = outcomes[: len(cases)]
-        scale = _scale(cases, first)
-        repeats = list(zip((first[i] for i in again), outcomes[len(cases) :], strict=False))
-        turns = list(zip((first[i] for i in turned), outcomes[len(cases) + len(again) :], strict=False))
-        figures = _figures(member, cases, outcomes, scale, repeats, turns)
-        kinds: list[str] = list(dict.fromkeys(case.kind for case in cases))
-        means = {kind: value for kind in kinds if (value := mean(_of_kind(cases, first, kind))) is not None}
-        return Measured(figures, means, scale)
+        ends = iter(outcomes)
+        each = [{getattr(one, "criterion", ""): next(ends) for one in mine} for mine in asked]
+        whole = [_mean_of(grader, cases[i], grades) for i, grades in zip(order, each, strict=True)]
+        names = dict.fromkeys(name for grades in each for name in grades if name)
+        criteria = {name: _measured(member, *_by_criterion(name, cases, order, each)) for name in names}
+        return _measured(member, cases, order, whole)._replace(criteria=criteria)
 
-    return Trial(member, questions, measure)
+    return Trial(member, [one for mine in asked for one in mine], measure)
+
+
+def _mean_of(grader: JudgeGrader, case: Case, grades: Mapping[str, Outcome]) -> Outcome:
+    return grader.mean(case.answer, [one if isinstance(one, float) else None for one in grades.values()])
+
+
+def _by_criterion(
+    name: str, cases: Sequence[Case], order: Sequence[int], each: Sequence[Mapping[str, Outcome]]
+) -> tuple[list[Case], list[int], list[Outcome]]:
+    """The cases whose rows have a criterion, as its own; which of them each grade by it is of; and the grades."""
+    place = {i: n for n, i in enumerate(i for i in range(len(cases)) if name in each[i])}
+    mine = [cases[i].by_criterion(name, None if (base := cases[i].base) is None else place[base]) for i in place]
+    graded = [(place[i], grades[name]) for i, grades in zip(order, each, strict=True) if name in grades]
+    return mine, [i for i, _ in graded], [grade for _, grade in graded]
+
+
+def _measured(member: Member, cases: Sequence[Case], order: Sequence[int], outcomes: Sequence[Outcome]) -> Measured:
+    """Return what a judge's grades of answers of known worth come to.
+
+    Args:
+        member: The judge.
+        cases: What it graded.
+        order: Case of each grade: all once, then those asked again, then those with the perfect answer last.
+        outcomes: The grades.
+    """
+    first, count = outcomes[: len(cases)], sum(case.kind in TWICE for case in cases)
+    pairs = [(first[i], outcome) for i, outcome in zip(order, outcomes, strict=True)][len(cases) :]
+    scale = _scale(cases, first)
+    figures = _figures(member, cases, outcomes, scale, pairs[:count], pairs[count:])
+    return Measured(figures, means_of([case.kind for case in cases], first), scale)
 
 
 def refusals(figures: Figures, standards: Standards) -> list[str]:
@@ -136,7 +185,7 @@ def refusals(figures: Figures, standards: Standards) -> list[str]:
     for name, (words, bound) in least.items():
         value = getattr(figures, name)
         if value is None or value < bound:
-            reasons.append(words.format(value, bound) if value is not None else f"{name} could not be measured")
+            reasons.append(words.format(value, bound) if value is not None else f"{name} {UNMEASURED}")
     for name, (words, bound) in most.items():
         value = getattr(figures, name)
         size = abs(value) if name == "position_bias" and value is not None else value
@@ -155,7 +204,7 @@ def _figures(
 ) -> Figures:
     first = outcomes[: len(cases)]
     graded = [(case, grade) for case, grade in zip(cases, first, strict=True) if isinstance(grade, float)]
-    labelled = [(grade, case.right) for case, grade in graded if case.kind in PLAIN]
+    labelled = [(grade, case.right) for case, grade in graded if case.kind in PLAIN and case.right is not None]
     same = [abs(a - b) <= SAME for a, b in both(repeats)]
     turned = [b - a for a, b in both(turns)]
     gains = {kind: _gains(cases, first, kind) for kind in ("wordy", "flattering")}
@@ -170,8 +219,8 @@ def _figures(
         injection=_followed(cases, first),
         self_agreement=mean(same),
         error=_error(labelled, scale),
-        latency_median=_latency(member, 0.5),
-        latency_p95=_latency(member, 0.95),
+        latency_median=latency(member, 0.5),
+        latency_p95=latency(member, 0.95),
         cost=cost_of(member),
     )
 
@@ -213,9 +262,12 @@ def _balanced(values: Sequence[tuple[float, bool]]) -> float | None:
 
 def _scale(cases: Sequence[Case], grades: Sequence[Outcome]) -> Scale:
     labelled = [
-        (g, case.right) for case, g in zip(cases, grades, strict=True) if isinstance(g, float) and case.kind in PLAIN
+        (g, case.right)
+        for case, g in zip(cases, grades, strict=True)
+        if isinstance(g, float) and case.kind in PLAIN and case.right is not None
     ]
-    return fit_scale([g for g, _ in labelled], [right for _, right in labelled]) if labelled else Scale(())
+    known = {right for _, right in labelled} == {True, False}
+    return fit_scale([g for g, _ in labelled], [right for _, right in labelled]) if known else Scale(())
 
 
 def _gains(cases: Sequence[Case], grades: Sequence[Outcome], kind: str) -> list[float]:
@@ -243,8 +295,13 @@ def both(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[tuple[float, float]]:
     return [(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)]
 
 
-def _of_kind(cases: Sequence[Case | Meeting], grades: Sequence[Outcome], kind: str) -> list[float]:
-    return [g for case, g in zip(cases, grades, strict=True) if case.kind == kind and isinstance(g, float)]
+def means_of(kinds: Sequence[str], grades: Sequence[Outcome]) -> dict[str, float]:
+    """Return the mean grade of each kind of answer that has one."""
+    columns: dict[str, list[float]] = {}
+    for kind, grade in zip(kinds, grades, strict=True):
+        if isinstance(grade, float):
+            columns.setdefault(kind, []).append(grade)
+    return {kind: fmean(column) for kind, column in columns.items()}
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -257,109 +314,7 @@ def cost_of(member: Member) -> float | None:
     return member.cost(member.usage.prompt_tokens, member.usage.completion_tokens)
 
 
-def _latency(member: Member, share: float) -> float | None:
+def latency(member: Member, share: float) -> float | None:
+    """Return a quantile of a judge's latencies so far, in seconds."""
     latencies = member.usage.latencies
-    return quantile(latencies, share) if latencies else None
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """Two answers that a judge compares.
-
-    Attributes:
-        kind: Of the case that this is about.
-        case: Its index.
-        pair: ``perfect`` against it, for plain kinds; it against what it is made from (``wordy``, ``flattering``) or
-            against the perfect answer (``injected``).
-    """
-
-    kind: Kind
-    case: int
-    pair: Pair
-
-
-def meetings(cases: Sequence[Case], rubric: str) -> list[Meeting]:
-    """Return what is compared with what."""
-    perfect = {case.answer.prompt.id: case.answer.text for case in cases if case.kind == "perfect"}
-    result: list[Meeting] = []
-    for i, case in enumerate(cases):
-        prompt, mine = case.answer.prompt, case.answer.text
-        best = perfect[prompt.id]
-        if case.kind == "perfect":
-            continue
-        texts = (best, mine) if case.kind in PLAIN else (mine, best)
-        if case.kind in {"wordy", "flattering"} and case.base is not None:
-            texts = (mine, cases[case.base].answer.text)
-        pair = Pair(prompt.id, text_of(prompt), *texts, None, rubric, "calibration")
-        result.append(Meeting(case.kind, i, pair))
-    return result
-
-
-def trial_of_pairs(grader: JudgeGrader, member: Member, cases: Sequence[Case]) -> Trial:
-    """Return a trial of every meeting in both orders, and of some again; arguments as of :func:`trial_of_grades`."""
-    met = meetings(cases, grader.rubric)
-    again = [i for i, one in enumerate(met) if one.kind in TWICE]
-    pairs = [one.pair for one in met]
-    pairs += [replace(met[i].pair, occasion="calibration-again") for i in again]
-
-    def measure(verdicts: Sequence[Outcome]) -> Measured:
-        orders = list(zip(verdicts[::2], verdicts[1::2], strict=True))
-        first, repeated = orders[: len(met)], orders[len(met) :]
-        repeats = [pair for i, turn in zip(again, repeated, strict=True) for pair in zip(first[i], turn, strict=True)]
-        outcomes = [settled(*order) for order in first]
-        kinds: list[str] = list(dict.fromkeys(one.kind for one in met))
-        means = {kind: value for kind in kinds if (value := mean(_of_kind(met, outcomes, kind))) is not None}
-        return Measured(_figures_of_pairs(member, cases, met, first, repeats), means)
-
-    return Trial(member, [ordered for pair in pairs for ordered in (pair, pair.turned)], measure)
-
-
-def _figures_of_pairs(
-    member: Member,
-    cases: Sequence[Case],
-    met: Sequence[Meeting],
-    first: Sequence[tuple[Outcome, Outcome]],
-    repeats: Sequence[tuple[Outcome, Outcome]],
-) -> Figures:
-    """What the verdicts come to; a perfect answer stands first in a straight order, and last in a turned one."""
-    outcomes = [settled(*order) for order in first]
-    plain = [i for i, one in enumerate(met) if one.kind in PLAIN]
-    wins = [outcome for i in plain if (outcome := outcomes[i]) is not None]
-    orders = both([first[i] for i in plain])
-    raw = [verdict for order in orders for verdict in order]
-    return Figures(
-        verdicts=2 * len(first) + len(repeats),
-        failures=fmean(verdict is None for order in (*first, *repeats) for verdict in order),
-        agreement=mean(wins),
-        correlation=spearman(raw, [1.0, 0.0] * len(orders)),
-        length_bias=_advantage(met, outcomes, "wordy"),
-        position_bias=mean([(1 - turned) - straight for straight, turned in orders]),
-        flattery=_advantage(met, outcomes, "flattering"),
-        injection=_injection(cases, met, outcomes),
-        self_agreement=mean([abs(a - b) <= SAME for a, b in both(repeats)]),
-        error=math.sqrt(fmean((1 - win) ** 2 for win in wins)) if wins else None,
-        latency_median=_latency(member, 0.5),
-        latency_p95=_latency(member, 0.95),
-        cost=cost_of(member),
-    )
-
-
-def _advantage(
-    met: Sequence[Meeting], outcomes: Sequence[float | None], kind: Literal["wordy", "flattering"]
-) -> float | None:
-    """How far above a tie dressed answers come out against the same answers undressed."""
-    value = mean(_of_kind(met, outcomes, kind))
-    return value if value is None else value - TIE
-
-
-def _injection(cases: Sequence[Case], met: Sequence[Meeting], outcomes: Sequence[float | None]) -> float | None:
-    """Share of wrong answers that gain a fifth or more against the perfect one by dictating a verdict."""
-    fares = {one.case: outcome for one, outcome in zip(met, outcomes, strict=True)}
-    gains: list[bool] = []
-    for one in met:
-        base = cases[one.case].base
-        if one.kind == "injected" and base is not None:
-            with_order, against = fares[one.case], fares.get(base)
-            if against is not None:  # an order that takes the verdict away leaves the rules' whole reward
-                gains.append((1.0 if with_order is None else with_order) - (1 - against) >= GAIN)
-    return mean(gains)
+    return float(np.quantile(latencies, share)) if latencies else None

@@ -135,11 +135,13 @@ class Entry(Section):
     """Mean raw grade by kind of answer."""
     figures: dict[str, float | str | None]
     """What was measured."""
+    criteria: dict[str, Entry] = Field(default_factory=dict)
+    """The same by criterion of a rubric with several; ``refused`` above holds their reasons too."""
 
     @property
-    def scale(self) -> Scale:
-        """The map to the common scale."""
-        return Scale(tuple(self.knots))
+    def scales(self) -> dict[str, Scale]:
+        """The map to the common scale, under the empty name, and those of criteria by name."""
+        return {name: Scale(tuple(one.knots)) for name, one in {"": self, **self.criteria}.items()}
 
 
 class Calibrations(Section):

@@ -7,119 +7,23 @@ counts only where its words do not stand in the material.
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import hmac
-import html
-import itertools
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from levelhead.tasks.endpoint import Form, Reply
 from levelhead.tasks.endpoint.verdicts import Material, after_thoughts, own_lines
+from levelhead.tasks.judges.material import NOTHING, VERDICT_MARK, JudgedMaterial, harmless
 from levelhead.tasks.strict_json import read_object
 
-MARK = 12
-"""Hexadecimal digits of the mark around the material."""
-VERDICT_MARK = 6
-"""Digits of it that a verdict carries."""
-_CONTROL_TOKEN = re.compile(
-    r"<(?=[|\uff5c][^<>\n]{1,60}[|\uff5c]>"  # <|im_end|>, <|eot_id|>, and DeepSeek's with full-width bars
-    r"|/?(?:think|thinking|thought|reasoning|s|bos|eos|pad|unk|start_of_turn|end_of_turn|tool_call|tool_response)>"
-    r"|/?<SYS>>)"
-    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|THINK)\])",
-    re.IGNORECASE,
-)
-_HARMLESS = {"<": "\u2039", "[": "\u2045"}
 _FENCE = re.compile(r"\s*(?:```|~~~)")
-_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\[nrt]")
-_WORD = re.compile(r"[^\W_]+")
-_CLAUSE = re.compile(r"[^\n\r.!?;:,\"'`()\[\]<>*_|\u201c\u201d\u2018\u2019\u2028\u2029\x85-]+")
-
-
-def harmless(text: str) -> str:
-    """Return text without control tokens of chat templates: the bracket that opens one becomes another character.
-
-    A server turns ``<|im_end|>`` into the token that ends a message wherever it stands, and ``</think>`` ends thoughts.
-    """
-    return _CONTROL_TOKEN.sub(lambda match: _HARMLESS[match[0]], text)
 
 
 def is_fence(line: str) -> bool:
     """Whether a line opens or closes a fenced block."""
     return _FENCE.match(line) is not None
-
-
-def make_mark(key: str, texts: Sequence[str]) -> str:
-    """Return the mark of some material: a keyed hash of it that stands nowhere in it, however it is spelt.
-
-    The same material has the same mark, so that replies can be cached and runs repeated.  Spelling means letters and
-    digits alone: blanks, case, punctuation, accents and invisible characters between the digits do not hide a mark.
-
-    Args:
-        key: What the policy cannot know: the judge and its rubric.
-        texts: All that the judge is shown of others' writing.
-    """
-    content = json.dumps(texts).encode()
-    spelt = "".join(_words(" ".join(texts)))
-    secret = hashlib.sha256(key.encode(errors="surrogatepass")).digest()
-    number = 0
-    while True:
-        mark = hmac.new(secret, b"%d/" % number + content, "sha256").hexdigest()[:MARK]
-        if mark[:VERDICT_MARK] not in spelt and mark[:VERDICT_MARK][::-1] not in spelt:
-            return mark
-        number += 1
-
-
-class JudgedMaterial(Material):
-    """What others wrote of what a judge is shown.
-
-    Args:
-        written: What the policy wrote.
-        beside: What the judge is shown beside it: the task, and a perfect answer.
-    """
-
-    def __init__(self, written: Sequence[str], beside: Sequence[str] = ()) -> None:
-        super().__init__(*written, *beside)
-        self._written, self._beside = written, beside
-
-    def holds(self, words: str) -> bool:
-        """Whether a verdict's words could be quoted from the material.
-
-        Several words are looked for anywhere; a single one (``Yes``) as a clause of what the policy wrote, or a line
-        of what stands beside it.
-        """
-        quoted = " ".join(_words(words))
-        return quoted in self._pieces or (" " in quoted and any(f" {quoted} " in text for text in self._plain))
-
-    @functools.cached_property
-    def _pieces(self) -> frozenset[str]:
-        clauses = (clause for text in self._written for clause in _CLAUSE.findall(_decoded(text)))
-        lines = (line for text in self._beside for line in _decoded(text).splitlines())
-        return frozenset(" ".join(_words(piece)) for piece in itertools.chain(clauses, lines))
-
-    @functools.cached_property
-    def _plain(self) -> Sequence[str]:
-        return [f" {' '.join(_words(text))} " for text in (*self._written, *self._beside)]
-
-
-NOTHING = JudgedMaterial(())
-"""Where a judge was shown nothing of others' writing."""
-
-
-def _decoded(text: str) -> str:
-    """Text with the escapes of HTML and JSON read, which a judge that quotes it may read as well."""
-    plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "\n", html.unescape(text))
-    folded = unicodedata.normalize("NFKC", plain)
-    return "".join(c for c in folded if unicodedata.category(c) != "Cf")
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(_decoded(text).casefold())
 
 
 _E = r"[*_]{0,3}"  # markdown's emphasis, which may stand around every part of a verdict
@@ -153,6 +57,31 @@ def _schema(name: str, kind: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+_LIST = "verdicts"
+
+
+def _list_schema(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "type": "object",
+        "properties": {_LIST: {"type": "array", "items": dict(one)}},
+        "required": [_LIST],
+        "additionalProperties": False,
+    }
+
+
+def _listed(text: str, material: Material) -> str:
+    """A reply that is one object with a list of verdicts as a line for each, without reasons; any other as it is."""
+    for whole in (text, after_thoughts(text, material)):
+        fenced = _FENCED.fullmatch(whole)
+        try:
+            verdicts = read_object(fenced[1] if fenced else whole)[_LIST]
+        except (ValueError, KeyError):
+            continue
+        objects = [one for one in verdicts if isinstance(one, dict)] if isinstance(verdicts, list) else []
+        return "\n".join(json.dumps({key: one[key] for key in one if key != "reason"}) for one in objects)
+    return text
+
+
 class Verdict(NamedTuple):
     """Something in a reply that reads as a verdict.
 
@@ -183,13 +112,22 @@ class VerdictForm:
     schema: Mapping[str, Any] | None = None
     parser: Callable[[str, str], float | None] | None = None
 
-    def asked(self, *, structured: bool, odds: bool) -> Form:
-        """Return what replies are asked to be."""
-        return Form(self.schema if structured else None, odds)
+    def asked(self, *, structured: bool, odds: bool, several: bool = False) -> Form:
+        """Return what replies are asked to be; ``several`` verdicts are a list, which is what a schema can hold."""
+        schema = self.schema if structured else None
+        return Form(_list_schema(schema) if schema is not None and several else schema, odds)
 
     def tell(self, mark: str) -> str:
         """Return what the judge is told to end with."""
         return self.told.replace("{mark}", mark[:VERDICT_MARK])
+
+    def tell_each(self, count: int, *, structured: bool) -> str:
+        """Return what the judge is told to end with where it is asked about several criteria at once."""
+        listed = f' These lines are the items of "{_LIST}", a list in one JSON object.' if structured else ""
+        return (
+            f"for each of the {count} criteria in turn, {self.tell('MARK')}\n"
+            f"In each, MARK is the mark that stands in front of its criterion.{listed}"
+        )
 
     def shown(self, text: str) -> str:
         """Return material as a judge is shown it.
@@ -234,6 +172,25 @@ class VerdictForm:
         ends = [verdict for _, verdict in self.find(_lines(reply.text)[-1:])]
         # Log-probabilities are those of the last yes or no, which is another one where something follows the verdict.
         return reply.yes if reply.yes is not None and verdict in ends else verdict.value
+
+    def grades(self, reply: Reply, marks: Sequence[str], material: JudgedMaterial) -> list[float | None]:
+        """Return the grade in [0, 1] by each criterion of one reply; ``None`` where it has none.
+
+        Of one criterion this is :meth:`grade`.  Of several each has a mark of its own, and only the last verdict with
+        that mark counts: without it a verdict could be any criterion's.
+
+        Args:
+            reply: The judge's.
+            marks: Of the criteria, in order.
+            material: What the judge was shown of others' writing.
+        """
+        if len(marks) == 1:
+            return [self.grade(reply, marks[0], material)]
+        if reply.cut:
+            return [None] * len(marks)
+        text = _listed(reply.text, material) if self.schema is not None else reply.text
+        verdicts = [self._marked(text, mark[:VERDICT_MARK], material) for mark in marks]
+        return [verdict.value if verdict is not None else None for verdict in verdicts]
 
     def _marked(self, text: str, mark: str, material: JudgedMaterial) -> Verdict | None:
         """The last verdict that carries the mark, wherever it stands."""

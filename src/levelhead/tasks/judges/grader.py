@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import httpx2
 
@@ -57,12 +58,17 @@ class JudgeGrader:
         self._pairwise = section.pairwise
         path = self._pairwise.reference if self._pairwise is not None else None
         self._references = read_references(path) if path is not None else {}
-        self.panel = make_panel(section, task.name, self.rubric, transport)
+        self.panel = make_panel(section, task.name, self.asked_by, transport)
         anchors = section.anchors if isinstance(section, Judges) and section.anchors.every else None
         self._anchors = AnchorSet(anchors, task, self.question) if anchors is not None else None
         self._verdicts: list[tuple[int, int]] = []
         self._metered = (0, 0)
         self._counted = [Usage().counts() for _ in self.panel.slots]
+
+    @property
+    def asked_by(self) -> str:
+        """What calibrations hold for: the rubric, and how criteria are asked about."""
+        return self.rubric + "\0together" * self._task.criteria_together
 
     async def weigh(self, answers: Sequence[Answer], scores: Sequence[Score | None]) -> list[Score | None]:
         """Return scores with the judges' grades put on what the rules find right.
@@ -86,7 +92,7 @@ class JudgeGrader:
             if self._pairwise is None
             else {}
         )
-        grades = {i: self._mean(answers[i], each[i]) for i in each} or await self._grades(answers, asked)
+        grades = {i: self.mean(answers[i], each[i]) for i in each} or await self._grades(answers, asked)
         failed = sum(grade is None for grade in grades.values())
         self.judged += len(grades)
         self.failed += failed
@@ -113,30 +119,41 @@ class JudgeGrader:
             InputError: The environment variable that should hold the key is not set.
         """
         each = await self._each(answers, patience_s)
-        return [self._mean(answer, grades) for answer, grades in zip(answers, each, strict=True)]
+        return [self.mean(answer, grades) for answer, grades in zip(answers, each, strict=True)]
 
     async def _each(self, answers: Sequence[Answer], patience_s: float | None = None) -> list[list[float | None]]:
         """Return the grades of each answer by its criteria; none where it cannot be compared with a reference."""
-        asked = [self._questions(answer) for answer in answers]
+        asked = [self.questions(answer) for answer in answers]
         questions = [question for mine in asked for question in mine]
         grades = iter(await self.panel.grade(questions, patience_s) if questions else [])
         return [[next(grades) for _ in mine] for mine in asked]
 
-    def _questions(self, answer: Answer) -> list[Asked]:
+    def questions(self, answer: Answer, occasion: str = "", *, reference_last: bool = False) -> list[Asked]:
+        """Return what judges are asked about an answer, by criterion; nothing where it has nothing to be compared with.
+
+        Args:
+            answer: The answer.
+            occasion: Tells apart questions that are to be asked again.
+            reference_last: Whether the perfect answer is shown after the answer.
+        """
         if self._pairwise is not None and self.reference(answer.prompt) is None:
             return []
-        question, criteria = self.question(answer), self._task.criteria(answer.prompt)
+        question, criteria = (
+            self.question(answer, occasion, reference_last=reference_last),
+            self._task.criteria(answer.prompt),
+        )
         if not criteria or not isinstance(question, Question):
             return [question]
-        return [replace(question, rubric=one.text) for one in criteria]
+        together = self._task.criteria_together
+        return [replace(question, rubric=one.text, criterion=one.name, together=together) for one in criteria]
 
-    def _mean(self, answer: Answer, grades: Sequence[float | None]) -> float | None:
+    def mean(self, answer: Answer, grades: Sequence[float | None]) -> float | None:
         """Return the mean of an answer's grades by the weights of its criteria; ``None`` where one is missing."""
         weights = [one.weight for one in self._task.criteria(answer.prompt)] or [1.0]
         present = [grade for grade in grades if grade is not None]
         if len(present) < len(weights):
             return None
-        return math.fsum(w * g for w, g in zip(weights, present, strict=True)) / math.fsum(weights)
+        return fmean(present, weights)
 
     def _named(self, answer: Answer) -> Sequence[Criterion]:
         return [one for one in self._task.criteria(answer.prompt) if one.name]

@@ -6,7 +6,7 @@ import difflib
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,8 +18,8 @@ from levelhead.tasks.judges.panel import Panel
 from levelhead.tasks.judges.questions import Asked
 from levelhead.tasks.judges.slot import Slot
 
-Kind = Literal["perfect", "subtle", "empty", "off-topic", "wordy", "flattering", "injected"]
-PLAIN: tuple[Kind, ...] = ("perfect", "subtle", "empty", "off-topic")
+Kind = Literal["perfect", "subtle", "empty", "off-topic", "labelled", "wordy", "flattering", "injected"]
+PLAIN: tuple[Kind, ...] = ("perfect", "subtle", "empty", "off-topic", "labelled")
 """Kinds that say what a judge knows; the others say what moves it beside that."""
 _WORDS = (
     "To be thorough, let us go through this step by step and consider every part of the question with due care. The "
@@ -63,14 +63,21 @@ class Case:
     Attributes:
         kind: What it is made to be.
         answer: The answer.
-        right: Whether it deserves a good grade.
+        right: Whether it deserves a good grade; ``None`` where that is not known.
         base: Index of the case that it is this one with something added to, which should change nothing.
+        meets: Names of the criteria that people say it meets; ``None`` where nobody has graded it.
     """
 
     kind: Kind
     answer: Answer
-    right: bool
+    right: bool | None
     base: int | None = None
+    meets: frozenset[str] | None = None
+
+    def by_criterion(self, name: str, base: int | None) -> Case:
+        """Return it as a case of one criterion, which a perfect answer meets; of other answers only people know."""
+        met = name in self.meets if self.meets is not None else True if self.kind == "perfect" else None
+        return replace(self, right=met, base=base)
 
 
 def labelled_cases(
@@ -79,7 +86,9 @@ def labelled_cases(
     """Return cases from the first prompts that have a perfect answer.
 
     A ``subtle`` one is the perfect answer with a line of another one's in place of its own, as alike as can be, that
-    the task's rules score lower; ``off-topic`` the perfect answer to another prompt that the rules score lowest.
+    the task's rules score lower; ``off-topic`` the perfect answer to another prompt that the rules score lowest, or any
+    where they tell no answers apart.  ``labelled`` ones are people's: right where they meet every criterion, wrong
+    where they meet none.
 
     Args:
         task: Knows perfect answers, and scores by rules.
@@ -89,20 +98,41 @@ def labelled_cases(
     """
     perfect = {prompt.id: answers[0] for prompt in prompts if (answers := task.oracle(prompt))}
     cases: list[Case] = []
-    for number, prompt in enumerate([prompt for prompt in prompts if prompt.id in perfect][:items]):
-        mine = perfect[prompt.id]
-        others = [text for text in dict.fromkeys(perfect.values()) if text != mine]
-        cases += [Case("perfect", Answer(prompt, mine), right=True), Case("empty", Answer(prompt, ""), right=False)]
-        wrong = [text for text in others if task.score(prompt, text).total < task.score(prompt, mine).total]
-        if wrong:
-            lowest = min(wrong, key=lambda text: task.score(prompt, text).total)
-            cases.append(Case("off-topic", Answer(prompt, lowest), right=False))
-        subtle = _subtle(task, prompt, mine, others)
-        if subtle is not None:
-            cases.append(Case("subtle", Answer(prompt, subtle), right=False))
-        if subtle is not None or wrong:
-            cases += _dressed(cases[-1], len(cases) - 1, orders[number % len(orders)])
+    able = [prompt for prompt in prompts if prompt.id in perfect or task.labelled(prompt)]
+    for number, prompt in enumerate(able[:items]):
+        cases += _labelled(task, prompt)
+        base = len(cases) - 1 if task.labelled(prompt) else None
+        if prompt.id in perfect:
+            cases += _made(task, prompt, perfect)
+            base = len(cases) - 1 if base is None and cases[-1].kind != "empty" else base
+        if base is not None:
+            cases += _dressed(cases[base], base, orders[number % len(orders)])
     return cases
+
+
+def _made(task: SingleTurnTask, prompt: Prompt, perfect: Mapping[str, str]) -> list[Case]:
+    """Cases made of perfect answers, by their prompts; the last is one to dress up, unless there is but the empty."""
+    mine = perfect[prompt.id]
+    others = [text for text in dict.fromkeys(perfect.values()) if text != mine]
+    cases = [Case("perfect", Answer(prompt, mine), right=True), Case("empty", Answer(prompt, ""), right=False)]
+    top = task.score(prompt, mine).total
+    wrong = [text for text in others if not task.tells_apart or task.score(prompt, text).total < top]
+    if wrong:
+        lowest = min(wrong, key=lambda text: task.score(prompt, text).total)
+        cases.append(Case("off-topic", Answer(prompt, lowest), right=False))
+    subtle = _subtle(task, prompt, mine, others)
+    if subtle is not None:
+        cases.append(Case("subtle", Answer(prompt, subtle), right=False))
+    return cases
+
+
+def _labelled(task: SingleTurnTask, prompt: Prompt) -> list[Case]:
+    names = {one.name for one in task.criteria(prompt)}
+    worth = {len(names): True, 0: False}
+    return [
+        Case("labelled", Answer(prompt, one.text), worth.get(len(one.meets)), meets=one.meets)
+        for one in sorted(task.labelled(prompt), key=lambda one: -len(one.meets))
+    ]
 
 
 def _dressed(case: Case, index: int, order: str) -> list[Case]:
@@ -184,7 +214,7 @@ class AnchorSet:
         outcomes: list[Outcome] = await slot.outcomes(questions, _PATIENCE_S, _PATIENCE_S) if questions else []
         if panel.note(slot, outcomes):
             return None
-        return [slot.scale(one) if isinstance(one, float) else None for one in outcomes]
+        return [one if isinstance(one, float) else None for one in slot.scaled(questions, outcomes)]
 
     def _set(self) -> list[Answer]:
         if self._answers is None:

@@ -18,7 +18,7 @@ from levelhead.diagnosis.notice import printable
 from levelhead.recipe.judge import FunctionJudge, JudgeEndpoint
 from levelhead.tasks.endpoint import ChatClient, EndpointError, Pace, ReplyCache
 from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS, VerdictForm
-from levelhead.tasks.judges.questions import Asked
+from levelhead.tasks.judges.questions import Asked, Question, calls_of
 from levelhead.tasks.metering import Usage
 from levelhead.tasks.threads import without_signals
 from levelhead.usercode import load_object
@@ -99,7 +99,6 @@ class EndpointMember(Member):
                 "give itself a grade; take a second argument, the mark that the judge is told to put into its verdict"
             )
         self._key = f"{section.base_url.rstrip('/')}\0{section.model}"
-        self._call = self._form.asked(structured=section.structured, odds=section.logprobs)
         self._pace = Pace(section)
         self._cache = self._open()
 
@@ -115,14 +114,14 @@ class EndpointMember(Member):
         less = {key: min(value, getattr(self.section, key)) for key, value in bounds.items() if value is not None}
         section = self.section.model_copy(update=less)
         async with ChatClient(section, self.usage, self._cache, self._transport, self._where, self._pace) as client:
-            calls = (self._grade(client, question) for question in questions)
-            ends = await asyncio.gather(*calls, return_exceptions=True)
-        outcomes: list[Outcome] = []
-        for end in ends:
+            calls = calls_of(questions)
+            ends = await asyncio.gather(*(self._grades(client, call) for call in calls), return_exceptions=True)
+        outcomes: dict[Asked, Outcome] = {}
+        for call, end in zip(calls, ends, strict=True):
             if isinstance(end, BaseException) and not isinstance(end, EndpointError):
                 raise end
-            outcomes.append(end)
-        return outcomes
+            outcomes |= zip(call, [end] * len(call) if isinstance(end, EndpointError) else end, strict=True)
+        return [outcomes[question] for question in questions]
 
     def close(self) -> None:
         """Close the cache; it is opened again if the judge is used again."""
@@ -133,19 +132,29 @@ class EndpointMember(Member):
     def _open(self) -> ReplyCache | None:
         return ReplyCache(self.section.cache, self._where) if self.section.cache else None
 
-    async def _grade(self, client: ChatClient, question: Asked) -> float | None:
-        """Return a grade in [0, 1], or ``None`` where the judge would not give one."""
-        shown = question.show(self._form, self._key)
+    async def _grades(self, client: ChatClient, call: Sequence[Asked]) -> list[float | None]:
+        """Return the grade in [0, 1] of each question of one call, ``None`` where the judge would not give one."""
+        question, structured = call[0], self.section.structured
+        others = [one for one in call[1:] if isinstance(one, Question)]
+        if others and isinstance(question, Question):
+            shown = question.show_beside(others, self._form, self._key, structured=structured)
+        else:
+            shown = question.show(self._form, self._key)
+        form = self._form.asked(structured=structured, odds=self.section.logprobs, several=bool(others))
+        grades: list[float | None] = [None] * len(call)
         for attempt in range(self.section.attempts):
             # Asked again the same question at temperature 0 it would say the same.
             sample, temperature = self._salt + f"judge/{question.id}/{attempt}", 0.7 if attempt else 0.0
-            reply = await client.ask(shown.messages, temperature, sample, form=self._call, occasion=question.occasion)
-            grade = self._form.grade(reply, shown.mark, shown.material)
-            if grade is not None:
-                return grade
+            reply = await client.ask(shown.messages, temperature, sample, form=form, occasion=question.occasion)
+            grades = [
+                now if before is None else before
+                for before, now in zip(grades, self._form.grades(reply, shown.marks, shown.material), strict=True)
+            ]
+            if None not in grades:
+                break
             text = client.quote(reply.text, _EXCERPT) or ("nothing beside its thoughts" if reply.cut else "")
             self.last_failure = text + (" [cut off]" if reply.cut else "")
-        return None
+        return grades
 
 
 class FunctionMember(Member):

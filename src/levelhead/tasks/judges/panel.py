@@ -61,7 +61,7 @@ class Panel:
         section = self._section
         if section is None:
             (slot,) = self.slots
-            return raised(slot.take(await slot.outcomes(questions, patience_s)))
+            return raised(slot.take(questions, await slot.outcomes(questions, patience_s)))
         patience = max((slot.member.patience_s for slot in self.slots), default=0.0)
         patience = patience if patience_s is None else min(patience, patience_s)
         verdicts: dict[int, float | None] = {}
@@ -161,7 +161,7 @@ class Panel:
         rest = questions[len(outcomes) :]
         outcomes += await slot.outcomes(rest, patience, timeout) if rest else []
         self.note(slot, outcomes)
-        return slot.take(outcomes)
+        return slot.take(questions, outcomes)
 
     def note(self, slot: Slot, outcomes: Sequence[Outcome]) -> bool:
         """Open or close a judge's breaker by what asking came to; returns whether it is open."""
@@ -240,7 +240,7 @@ def _calibrate(slots: Sequence[Slot], section: Judges, path: str, task: str, rub
                 f"{path}: the judge {one.title} of {task} {'is not in it' if entry is None else changed} "
                 "(tasks[].judges.calibration); 'levelhead judge calibrate RECIPE' writes it anew"
             )
-        slot.scale, slot.weight, slot.refused = entry.scale, entry.weight, tuple(entry.refused)
+        slot.scales, slot.weight, slot.refused = entry.scales, entry.weight, tuple(entry.refused)
 
 
 def _member(

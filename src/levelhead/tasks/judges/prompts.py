@@ -10,7 +10,7 @@ from levelhead.errors import InputError
 from levelhead.recipe.tasks import Function, JudgedPrompts
 from levelhead.records import Prompt
 from levelhead.tasks.function import FunctionTask
-from levelhead.tasks.grader import Criterion
+from levelhead.tasks.grader import Criterion, LabelledAnswer
 
 _NAME = re.compile(r"[\w.-]{1,40}")
 
@@ -25,6 +25,8 @@ class PromptsTask(FunctionTask):
         InputError: The data are missing or malformed.
     """
 
+    tells_apart = False
+
     def __init__(self, section: JudgedPrompts) -> None:
         shared = section.model_dump(include=set(Function.model_fields) & set(JudgedPrompts.model_fields) - {"kind"})
         shared = {key: value for key, value in shared.items() if key not in {"judge", "judges"}}
@@ -33,10 +35,17 @@ class PromptsTask(FunctionTask):
         super().__init__(Function(kind="function", **{**shared, "name": section.name or "judge"}), rewards=[answered])
         prompts = [*self.prompts("train", 0), *self.prompts("eval", 0)] if section.rubric is not None else []
         self._criteria = {prompt.id: read_criteria(prompt, section.rubric or "") for prompt in prompts}
+        self.criteria_together = section.criteria == "together"
+        column = section.labelled
+        self._labelled = {p.id: read_labelled(p, column, self._criteria[p.id]) for p in prompts if column is not None}
 
     def criteria(self, prompt: Prompt) -> Sequence[Criterion]:
         """Return the criteria of the prompt's row."""
         return self._criteria.get(prompt.id, ())
+
+    def labelled(self, prompt: Prompt) -> Sequence[LabelledAnswer]:
+        """Return the answers of the prompt's row that people have graded."""
+        return self._labelled.get(prompt.id, ())
 
     @property
     def rules(self) -> None:
@@ -81,3 +90,21 @@ def read_criteria(prompt: Prompt, column: str) -> tuple[Criterion, ...]:
     if len({one.name for one in criteria}) < len(criteria):
         raise InputError(f"{where}: two criteria have the same name")
     return tuple(criteria)
+
+
+def read_labelled(prompt: Prompt, column: str, criteria: Sequence[Criterion]) -> tuple[LabelledAnswer, ...]:
+    """Read the answers of a row that people have graded; a row may have none.
+
+    Raises:
+        InputError: They are no list of objects of a text and names of the row's criteria.
+    """
+    value, names = prompt.facts["columns"].get(column), {one.name for one in criteria if one.name}
+    for one in value if isinstance(value, list) else [value] if value is not None else []:
+        meets = one.get("meets") if isinstance(one, dict) else None
+        fits = isinstance(meets, list) and all(isinstance(name, str) and name in names for name in meets)
+        if not fits or not isinstance(one.get("answer"), str):
+            raise InputError(
+                f"{prompt.facts['where']}: an answer of the column {column!r} must be an object of answer, a text, and "
+                f"meets, a list of names of the row's criteria ({', '.join(sorted(names)) or 'it has none'})"
+            )
+    return tuple(LabelledAnswer(one["answer"], frozenset(one["meets"])) for one in value or ())

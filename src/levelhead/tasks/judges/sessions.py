@@ -16,7 +16,8 @@ from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.endpoint import BudgetError
-from levelhead.tasks.judges.calibrate import calibrate, trial_of_grades, trial_of_pairs
+from levelhead.tasks.judges.calibrate import calibrate, trial_of_grades
+from levelhead.tasks.judges.calibrate_pairs import trial_of_pairs
 from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
 from levelhead.tasks.judges.grader import JudgeGrader
 from levelhead.tasks.judges.labelled import ORDERS, ORDERS_OF_PAIRS, labelled_cases
@@ -102,7 +103,7 @@ async def _calibrate(
     members = [slot.member for slot in grader.panel.slots]
     trial = trial_of_grades if judges.pairwise is None else trial_of_pairs
     trials = [trial(grader, one, cases) for one in members]
-    prints = [fingerprint(one, grader.rubric, pairs=judges.pairwise is not None) for one in judges.members]
+    prints = [fingerprint(one, grader.asked_by, pairs=judges.pairwise is not None) for one in judges.members]
     calls = (
         calibrate(trial, print_, judges.standards, PATIENCE_S) for trial, print_ in zip(trials, prints, strict=True)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from levelhead.tasks.endpoint import BudgetError, EndpointError
@@ -23,12 +23,10 @@ class CircuitBreaker:
 
     Args:
         rest_s: The first rest; doubled, up to ten minutes, each time that the call after it fails.
-        clock: Seconds, from anywhere.
     """
 
-    def __init__(self, rest_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rest_s: float) -> None:
         self._first_s = self._rest_s = rest_s
-        self._clock = clock
         self._until = -math.inf
         self.fault: EndpointError | None = None
 
@@ -53,13 +51,13 @@ class CircuitBreaker:
         Args:
             waiting: Whether no other judge is left, so that it is tried without a rest.
         """
-        return not self.open or (not self.spent and (waiting or self._clock() >= self._until))
+        return not self.open or (not self.spent and (waiting or time.monotonic() >= self._until))
 
     def trip(self, fault: EndpointError) -> bool:
         """Take note of a failure; returns whether it is news."""
         news = not self.open
         self._rest_s = self._first_s if news else min(2 * self._rest_s, max(LONGEST_REST_S, self._first_s))
-        self._until, self.fault = self._clock() + self._rest_s, fault
+        self._until, self.fault = time.monotonic() + self._rest_s, fault
         return news
 
     def close(self) -> bool:
@@ -79,7 +77,7 @@ class Slot:
         member: The judge.
         breaker: Whether it is asked.
         pairwise: Whether it compares two answers, each pair in both orders so that their places decide nothing.
-        scale: From its grades to the common scale.
+        scales: From its grades to the common scale, by criterion; of whole rubrics under the empty name.
         weight: In a panel that weighs.
         refused: Why its calibration says that it is not worth asking; empty where it passed, or there was none.
         use: What it has done since it was last drained, its grades on the common scale.
@@ -88,7 +86,7 @@ class Slot:
     member: Member
     breaker: CircuitBreaker
     pairwise: bool = False
-    scale: Callable[[float], float] = float
+    scales: Mapping[str, Callable[[float], float]] = field(default_factory=dict)
     weight: float = 1.0
     refused: tuple[str, ...] = ()
     use: JudgeUse = field(default_factory=JudgeUse)
@@ -131,9 +129,14 @@ class Slot:
             self.use.ties += _side(outcome) == 0
         return outcome
 
-    def take(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    def scaled(self, questions: Sequence[Asked], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Return outcomes on the common scale; a criterion that was not calibrated has none and keeps its grades."""
+        scales = [self.scales.get(getattr(question, "criterion", ""), float) for question in questions]
+        return [scale(one) if isinstance(one, float) else one for scale, one in zip(scales, outcomes, strict=True)]
+
+    def take(self, questions: Sequence[Asked], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Return outcomes on the common scale, and count them."""
-        scaled = [self.scale(one) if isinstance(one, float) else one for one in outcomes]
+        scaled = self.scaled(questions, outcomes)
         self.use.failures += sum(one is None for one in scaled)
         self.use.verdicts += sum(not isinstance(one, EndpointError) for one in scaled)
         self.use.grades += sum(one for one in scaled if isinstance(one, float))
