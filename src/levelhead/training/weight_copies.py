@@ -13,8 +13,9 @@ from levelhead.message import Message
 from levelhead.policy.policy import Policy
 from levelhead.policy.sharding import piece
 from levelhead.records import Event
-from levelhead.rollout.generators.base import Completion, Generator, Remote, Request
-from levelhead.rollout.generators.make import make_generator, make_local
+from levelhead.rollout.generators.base import Completion, Generator, Remote, Request, compute_thread
+from levelhead.rollout.generators.local import LocalGenerator
+from levelhead.rollout.generators.make import make_generator
 from levelhead.training.loop import EventLoop
 
 STRIDE = 61
@@ -69,8 +70,7 @@ class WeightCopies:
         if not ahead:
             self._copies.append(WeightCopy(policy.samples_from))
             return
-        setting = torch.get_num_threads(), policy.device
-        self._executor = ThreadPoolExecutor(1, "levelhead-generator", _set_up_thread, setting)
+        self._executor = compute_thread(policy.device)
         if isinstance(beside, Remote):
             copy = self._make()
             self._engine = make_generator(copy.policy, beside=beside)
@@ -124,7 +124,7 @@ class WeightCopies:
             return self._engine
         if self._executor is None:
             return self._beside
-        copy.lanes.append(make_local(copy.policy, self._executor))
+        copy.lanes.append(LocalGenerator(copy.policy, executor=self._executor))
         return copy.lanes[-1]
 
     def stale_events(self, step: int) -> list[Event]:
@@ -220,9 +220,3 @@ class SharedLane:
 
     async def close(self) -> None:
         """Whoever made the lane closes it."""
-
-
-def _set_up_thread(threads: int, device: torch.device) -> None:
-    torch.set_num_threads(threads)  # a new thread would take as many as there are cores
-    if device.type == "cuda":
-        torch.cuda.set_device(device)

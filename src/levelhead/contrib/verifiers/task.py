@@ -41,7 +41,7 @@ class VerifiersTask(Task):
     """
 
     def __init__(self, section: Verifiers) -> None:
-        self.name = section.name or section.kind
+        self.name = section.title
         self.section = section
         self.env, self.rows, schemas = load(section)
         self.tools: CallReader = CallReader(calls=64, schemas=schemas)

@@ -57,7 +57,7 @@ class FunctionTask(SingleTurnTask):
         if isinstance(rewards, Set | Mapping | str):
             raise InputError(f"rewards= must be a function or a list of functions, not a {type(rewards).__name__}")
         entries = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
-        self.name = section.name or section.kind
+        self.name = section.title
         self.tools: Toolbox | None = toolbox(section.tools, tools) if isinstance(section.tools, ToolUse) else None
         self._progress = _Progress()
         table = load_table(section, data, eval_data)

@@ -149,7 +149,7 @@ def _by_criterion(
 
 
 def _measured(member: Member, cases: Sequence[Case], order: Sequence[int], outcomes: Sequence[Outcome]) -> Measured:
-    """What grades come to.
+    """Return what a judge's grades of answers of known worth come to.
 
     Args:
         member: The judge.
