@@ -140,7 +140,7 @@ def planned(shape: Any, device: Any, folder: Path) -> dict[str, Any]:
     from speedlib import workloads
     from speedlib.ours import grpo
 
-    from levelhead.preflight.plan import Prompts, Target, capacity
+    from levelhead.preflight.memory_plan import Prompts, Target, capacity
     from levelhead.preflight.planner import Planner
     from levelhead.recipe import Recipe
 

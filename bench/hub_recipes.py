@@ -131,7 +131,9 @@ def changes(name: str, model: Path, data: Path, url: str, seed: int, folder: Pat
     if name == "workflow-qwen2.5-7b":
         given += [f"tasks.0.executor.base_url={url}", f"tasks.0.executor.cache={folder / 'replies.sqlite'}"]
         given += [f"tasks.0.items={PROBLEMS}"]
-        Endpoint.answers = {problem.question: problem.answers[0] for problem in generate(PROBLEMS) if problem.answers}
+        Endpoint.answers = {
+            problem.question: problem.answers[0][0] for problem in generate(PROBLEMS) if problem.answers
+        }
     return given
 
 

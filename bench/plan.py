@@ -122,7 +122,7 @@ def recipe_of(case: Case, folder: Path) -> Any:
 
 def planned(case: Case, folder: Path) -> Any:
     """The plan of a case."""
-    from levelhead.preflight.plan import Prompts, target_of
+    from levelhead.preflight.memory_plan import Prompts, target_of
     from levelhead.preflight.planner import Planner
 
     if case.masked:

@@ -156,7 +156,7 @@ def _train(
         from levelhead.training.resume import plan_resumption
         from levelhead.training.run import Run
         from levelhead.training.rundir import RunDir
-        from levelhead.training.sharding.division import cache_events, check_same
+        from levelhead.training.sharding.setup import cache_events, check_same
 
     locked = lock_run(ranks, path, held) if resume else None
     folder = RunDir(ranks.folder(path, resume=resume))
@@ -193,8 +193,7 @@ def _prepared(
         from levelhead.policy.load import wrap
         from levelhead.tasks.registry import function_tasks
         from levelhead.training.prepare import prepare, reloaded, seed_everything
-        from levelhead.training.sharding.division import divided
-        from levelhead.training.sharding.setup import loading
+        from levelhead.training.sharding.setup import divided, loading
 
     policy = None
     if inputs.model is not None and checkpoint is None:

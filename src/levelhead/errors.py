@@ -43,3 +43,8 @@ class EngineError(Exception):
     def __init__(self, message: str, cause: str = "refused") -> None:
         super().__init__(message)
         self.cause = cause
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text; the name of its type where it has no text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -69,6 +69,16 @@ class Prompt:
     facts: Mapping[str, Any] = field(default_factory=dict)
     chat: ChatOptions = PLAIN_CHAT
 
+    @property
+    def texts(self) -> list[str]:
+        """The text of each message; the last one is what the policy answers."""
+        return [str(message.get("content", "")) for message in self.messages]
+
+    @property
+    def where(self) -> str:
+        """Place of its row in the data, as file and line; its id where the task names none."""
+        return str(self.facts.get("where", self.id))
+
     def with_tokens(self, token_ids: Sequence[int]) -> Prompt:
         """Return this prompt with its rendered token ids."""
         return replace(self, token_ids=tuple(token_ids))
@@ -162,6 +172,11 @@ class Rollout:
         if self.score is None:
             raise ValueError(f"rollout of prompt {self.prompt_id!r} has not been scored")
         return self.score.total
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        """The named parts of its score; none before it has been scored."""
+        return self.score.parts if self.score is not None else {}
 
     @property
     def length(self) -> int:

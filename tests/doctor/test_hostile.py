@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from levelhead.cli.main import app
-from levelhead.contrib.workflow.analysis import batches_of_rollouts, written
+from levelhead.contrib.workflow.census import written
+from levelhead.contrib.workflow.log import batches_of_rollouts
 from levelhead.doctor.live import follow
 from levelhead.doctor.page import page
 from levelhead.doctor.render import text

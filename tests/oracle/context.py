@@ -35,7 +35,7 @@ class Drawn(context.Sampled):
     k: int = 1
 
 
-class PreflightContext(context.PreflightContext):
+class PreflightContext(context.Context):
     """The objects of a run, made as the run makes them, with seeded draws."""
 
     train_seconds: float | None = None

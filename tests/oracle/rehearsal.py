@@ -31,7 +31,7 @@ from levelhead.training.coefficients import facts_of
 from levelhead.training.collected import Collected
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.objective import Objective
-from levelhead.training.prepare import make_objective, name_of
+from levelhead.training.prepare import make_objective
 from levelhead.training.stream import PromptStream
 from oracle.context import PreflightContext
 from oracle.synthetic import BATCHES, LONGEST, UPDATES, Row, group_size, make_groups, make_rows, small
@@ -321,7 +321,7 @@ def rehearse(
     recipe, section = _small(context.recipe, grpo, len(context.setup.tasks))
     objective, estimator = make_objective(recipe, section, context.setup.tasks)
     most = facts_of(context.setup.weights, context.setup.tasks).most
-    own = {name: _task_settings(task, most.get(name)) for task in recipe.tasks if (name := name_of(task))}
+    own = {name: _task_settings(task, most.get(name)) for task in recipe.tasks if (name := task.title)}
     settings = Settings(section, own)
     rows = make_rows(context, section)
     exact = all(p.dtype.itemsize >= 4 for p in policy.model.parameters())

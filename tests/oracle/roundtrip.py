@@ -12,7 +12,7 @@ import numpy as np
 from levelhead.preflight.known import KnownAnswers, known_answers, scores_of
 from levelhead.recipe.objective import CustomShaper, Shaping
 from levelhead.records import Group, Score, Turn
-from levelhead.training.prepare import make_objective, name_of
+from levelhead.training.prepare import make_objective
 from oracle.choice import made_up
 from oracle.context import PreflightContext
 from oracle.result import Check, judged
@@ -57,7 +57,7 @@ def _shaped(context: PreflightContext) -> Iterator[Check]:
     wrong, evidence = None, {}
     unproved: list[str] = []
     for section in context.recipe.tasks:
-        name = name_of(section)
+        name = section.title
         if isinstance(section.shaping.length, CustomShaper):
             unproved.append(name)
             continue

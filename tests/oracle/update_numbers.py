@@ -12,7 +12,6 @@ from levelhead.policy.rounding import Tolerance
 from levelhead.recipe import Recipe
 from levelhead.recipe.training import Grpo
 from levelhead.records import CoefficientOverrides
-from levelhead.training.prepare import name_of
 from oracle.optimizer_steps import EXACT
 from oracle.violation import Violation, close
 
@@ -86,7 +85,7 @@ def coefficients(numbers: Numbers) -> Iterator[Violation]:
     if isinstance(grpo.entropy.controller, Fixed) and seen is not None and not close(seen, wanted, EXACT):
         yield _coefficient(metric.ENTROPY_COEF, seen, wanted)
     for section in numbers.recipe.tasks:
-        task = name_of(section)
+        task = section.title
         seen = numbers.kl_coefs.get(task)
         coef, controller = grpo.kl.of_task(section.kl, section.kl_controller)
         if seen is None or not isinstance(controller, Controller):  # one of the user's own may go anywhere
@@ -107,7 +106,7 @@ def _coefficient(name: str, seen: float, wanted: float) -> Violation:
 
 def audited(numbers: Numbers) -> Iterator[Violation]:
     """A term enters the gradient with the recipe's coefficient, the task's share, and the factors of merge and clip."""
-    weights = numbers.weights or {name_of(section): section.weight for section in numbers.recipe.tasks}
+    weights = numbers.weights or {section.title: section.weight for section in numbers.recipe.tasks}
     whole = sum(weight for task, weight in weights.items() if task in numbers.present)
     shares = {task: weight / whole for task, weight in weights.items()} if whole else {}
     entropy = numbers.values.get(metric.ENTROPY_COEF, 0.0)

@@ -17,7 +17,6 @@ from levelhead.training import grpo as module
 from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.optim import Updater
-from levelhead.training.prepare import name_of
 from levelhead.training.run import Run
 from levelhead.training.signs import SignAudits
 from levelhead.training.step_result import Update
@@ -115,7 +114,7 @@ class Watched:
 
     def _deal(self, minibatches: Any, *_: Any) -> None:
         assert self.recipe.grpo is not None
-        shaping = {name_of(section): section.shaping for section in self.recipe.tasks}
+        shaping = {section.title: section.shaping for section in self.recipe.tasks}
         groups, batch = self._batch
         made = BatchAdvantages(self.recipe.grpo, shaping, groups, self._assigned, batch, minibatches)
         self.looks["batch"] += 1

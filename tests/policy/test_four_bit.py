@@ -16,7 +16,7 @@ from levelhead.policy.load import load_policy
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import exact_policy, why_not_exact
-from levelhead.preflight.plan import Prompts, Target
+from levelhead.preflight.memory_plan import Prompts, Target
 from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe
 from levelhead.recipe.model import Model

@@ -10,7 +10,7 @@ import pytest
 from levelhead.objective.losses import LOSSES
 from levelhead.objective.losses.ppo import PpoClip, Surrogate
 from levelhead.preflight.checks.custom_gradient import CustomGradient
-from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.context import Context
 from levelhead.training.advantages import AdvantageEstimator
 from preflight_setup import setup_of
 
@@ -48,7 +48,7 @@ def test_built_in_losses_pass(name: str) -> None:
 
 def test_an_estimator_upside_down_fails_and_built_in_ones_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     def verdict(kind: str) -> str:
-        context = PreflightContext(setup_of(f"grpo.advantage.kind={kind}"))
+        context = Context(setup_of(f"grpo.advantage.kind={kind}"))
         try:
             return CustomGradient()._estimator(context).status
         finally:

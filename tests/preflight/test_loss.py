@@ -8,7 +8,7 @@ import torch
 from faults.known import inject
 from levelhead.preflight import preflight
 from levelhead.preflight.check import Outcome
-from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.context import Context
 from levelhead.preflight.listening import listening
 from levelhead.preflight.trial import uneven
 from preflight.mutations.base import Mutation
@@ -50,7 +50,7 @@ def test_two_backward_passes_that_cancel_in_their_sum_are_both_seen() -> None:
 
 
 def test_rollouts_of_a_trial_differ_in_length_and_some_end_with_a_stop_token() -> None:
-    context = PreflightContext(setup_of())
+    context = Context(setup_of())
     try:
         groups = uneven(context.sampled.groups, context.codec.stop_id, 16)
     finally:

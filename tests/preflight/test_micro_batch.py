@@ -11,7 +11,7 @@ import torch
 from levelhead.policy.policy import Policy
 from levelhead.preflight.check import Outcome
 from levelhead.preflight.checks.machine import MicroBatchFits
-from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.context import Context
 from preflight_setup import setup_of
 
 
@@ -28,30 +28,30 @@ class OnGpu:
 
 
 @pytest.fixture
-def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[PreflightContext]:
+def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[Context]:
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 1 << 30)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    context = PreflightContext(setup_of())
+    context = Context(setup_of())
     assert context.turns
     monkeypatch.setattr(context, "policy", OnGpu(context.policy))
     yield context
     context.close()
 
 
-def outcome(context: PreflightContext) -> Outcome:
+def outcome(context: Context) -> Outcome:
     (only,) = MicroBatchFits().run(context)
     return only
 
 
-def test_a_micro_batch_that_fits_passes_and_leaves_no_gradient(context: PreflightContext) -> None:
+def test_a_micro_batch_that_fits_passes_and_leaves_no_gradient(context: Context) -> None:
     assert outcome(context).status == "pass"
     assert all(parameter.grad is None for parameter in context.policy.parameters)
 
 
 @pytest.mark.parametrize(("owner", "name"), [(Policy, "pack"), (Policy, "score"), (torch.Tensor, "backward")], ids=str)
 def test_one_that_does_not_fit_is_a_failure(
-    owner: Any, name: str, context: PreflightContext, monkeypatch: pytest.MonkeyPatch
+    owner: Any, name: str, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("no room for 9 GiB")
@@ -61,7 +61,7 @@ def test_one_that_does_not_fit_is_a_failure(
 
 
 def test_nothing_is_computed_on_a_cpu() -> None:
-    context = PreflightContext(setup_of())
+    context = Context(setup_of())
     try:
         assert not list(MicroBatchFits().run(context))
     finally:

@@ -15,7 +15,7 @@ import torch
 
 from levelhead.errors import InputError
 from levelhead.policy.footprint import Footprints
-from levelhead.preflight.plan import Plan, Prompts, Target, longest_prompt, read_size
+from levelhead.preflight.memory_plan import MemoryPlan, Prompts, Target, longest_prompt, read_size
 from levelhead.preflight.plan_change import changed, first_change, make_plan
 from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe, load
@@ -57,7 +57,7 @@ def planner(device: str = "cpu", room: int | None = None, prompt: int = 64) -> P
     return Planner(Target(device, compute, room, device), Prompts(prompt, "given"))
 
 
-def part(plan: Plan, name: str) -> int:
+def part(plan: MemoryPlan, name: str) -> int:
     return next((p.size for p in plan.parts if p.name == name), 0)
 
 

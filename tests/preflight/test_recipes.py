@@ -10,7 +10,7 @@ import pytest
 from faults.known import FAULTS, inject
 from faults.unlisted import UNLISTED
 from levelhead.preflight import Report, preflight
-from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.context import Context
 from levelhead.recipe import load
 from levelhead.records import Message, Prompt, Score
 from levelhead.tasks.base import Split, Step, Task
@@ -139,7 +139,7 @@ class Strict(Rooms):
 @pytest.mark.parametrize("fault", ["last-turn-alone-learns", "history-is-trained-on"])
 def test_second_turns_come_from_demonstrations_where_the_policy_would_write_none(fault: str) -> None:
     sound = several_turns("sft=null", rooms=Strict())
-    assert {len(r.turns) for r in PreflightContext(sound).rollouts} == {1}
+    assert {len(r.turns) for r in Context(sound).rollouts} == {1}
     assert not failures(preflight(sound, families=["agreement", "loss"]))
     with UNLISTED[fault].change():
         report = preflight(sound, families=["loss"])

@@ -19,9 +19,9 @@ from levelhead.errors import InputError
 from levelhead.preflight.check import Check, Outcome
 from levelhead.preflight.checks.data import OverlongPrompts
 from levelhead.preflight.checks.prompts import RenderedPrompts, SamePrompt
-from levelhead.preflight.checks.rewards_kept import RewardsAttached, RewardsRoundTrip
+from levelhead.preflight.checks.rewards import RewardsAttached, RewardsRoundTrip
 from levelhead.preflight.checks.thoughts_and_tags import LostText, OpenedThought, SpelledTags
-from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.context import Context
 from levelhead.recipe import validate
 from levelhead.scaffold.model import preset_folder
 from levelhead.training.prepare import prepare
@@ -52,7 +52,7 @@ def rows(full: str = "<think>\n{n} and 1\n</think>\n\n{m}", **more: Any) -> list
 
 
 @contextmanager
-def context(folder: Path, data: Sequence[dict[str, Any]], **keys: Any) -> Iterator[PreflightContext]:
+def context(folder: Path, data: Sequence[dict[str, Any]], **keys: Any) -> Iterator[Context]:
     """What checks look at, for a small model, some rows and keys of the task; model and sft are the recipe's."""
     (folder / "rewards.py").write_text(REWARDS, encoding="utf-8")
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data), encoding="utf-8")
@@ -64,14 +64,14 @@ def context(folder: Path, data: Sequence[dict[str, Any]], **keys: Any) -> Iterat
     limits = {"sampling": {"max_new_tokens": 16}}
     grpo = {"steps": 1, "batch_size": 4, "group_size": 2, **limits}
     recipe = validate({"name": "x", "model": model, "tasks": [task], "grpo": grpo, "eval": limits, **stages})
-    made = PreflightContext(prepare(recipe))
+    made = Context(prepare(recipe))
     try:
         yield made
     finally:
         made.close()
 
 
-def outcome(check: type[Check], made: PreflightContext) -> Outcome:
+def outcome(check: type[Check], made: Context) -> Outcome:
     (only,) = check().run(made)
     return only
 

@@ -14,9 +14,9 @@ from pydantic import TypeAdapter
 
 from levelhead.api import train
 from levelhead.errors import InputError
-from levelhead.preflight.checks.rewards_kept import RewardsAttached
+from levelhead.preflight.checks.rewards import RewardsAttached
 from levelhead.preflight.checks.tokens import ToolCalls
-from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.context import Context
 from levelhead.recipe import validate
 from levelhead.recipe.tasks import Function
 from levelhead.recipe.tools import ToolUse
@@ -411,7 +411,7 @@ def _rollouts(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_the_preflight_scores_answers_of_several_turns_as_the_run_does(tmp_path: Path) -> None:
-    context = PreflightContext(_setup(tmp_path, TOOL_TEMPLATE))
+    context = Context(_setup(tmp_path, TOOL_TEMPLATE))
     outcomes = [o for o in RewardsAttached().run(context) if o.name == "rewards/attached/one"]
     assert [outcome.status for outcome in outcomes] == ["pass"]
 
@@ -425,7 +425,7 @@ def _setup(folder: Path, template: str) -> Setup:
 
 
 def test_the_preflight_says_that_calls_go_through_the_template(tmp_path: Path) -> None:
-    context = PreflightContext(_setup(tmp_path, TOOL_TEMPLATE))
+    context = Context(_setup(tmp_path, TOOL_TEMPLATE))
     (outcome,) = ToolCalls().run(context)
     assert (outcome.name, outcome.status) == ("tools/round-trip/one", "pass")
     assert outcome.fields == {"tools": "double", "format": "hermes"}

@@ -18,8 +18,7 @@ from levelhead.errors import InputError
 from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.tasks.function.task import FunctionTask
-from levelhead.training.advantages import AdvantageEstimator
-from levelhead.training.balance import group_weights
+from levelhead.training.advantages import AdvantageEstimator, group_weights
 from levelhead.training.batch import make_batch
 from small_run import recipe, steps
 

@@ -67,7 +67,7 @@ def test_a_checkpoint_holds_all_that_it_was_given(checkpoints: Checkpoints) -> N
 def test_numbers_that_are_not_finite_are_no_bare_words_in_the_state(checkpoints: Checkpoints) -> None:
     policy = tiny_policy()
     moved = {"guard": {"invariants": {"moved": math.inf}}}
-    folder = checkpoints.save(policy, State("grpo", 1, best=-math.inf, trainer=moved), {})
+    folder = checkpoints.save(policy, State("grpo", 1, best=-math.inf, stream=moved), {})
 
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is not JSON")
@@ -75,7 +75,7 @@ def test_numbers_that_are_not_finite_are_no_bare_words_in_the_state(checkpoints:
     json.loads((folder / "state.json").read_text(encoding="utf-8"), parse_constant=refuse)
     assert read_state(folder).best == -math.inf
     invariants = Invariants()
-    invariants.load_state_dict({**invariants.state_dict(), **read_state(folder).trainer["guard"]["invariants"]})
+    invariants.load_state_dict({**invariants.state_dict(), **read_state(folder).stream["guard"]["invariants"]})
     assert invariants.state_dict()["moved"] == math.inf
 
 
@@ -145,6 +145,15 @@ def test_a_folder_without_state_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match="cannot be read"):
         read_state(tmp_path)
+
+
+def test_a_state_of_the_first_versions_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps({"stage": "grpo", "step": 3, "trainer": {"moments": {}}}))
+    with pytest.raises(InputError, match=r"state\.json: holds the trainer's state.*--out"):
+        read_state(tmp_path)
+    path.write_text(json.dumps({"stage": "grpo", "step": 3, "trainer": {}, "identities": {"told": []}}))
+    assert read_state(tmp_path).step == 3
 
 
 def test_a_reference_that_is_lost_is_not_made_up(checkpoints: Checkpoints) -> None:

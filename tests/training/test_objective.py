@@ -13,7 +13,7 @@ from levelhead.objective.terms import scalar_loss
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.recipe.training import Grpo
-from levelhead.training.balance import group_weights
+from levelhead.training.advantages import group_weights
 from levelhead.training.batch import Sample
 from levelhead.training.objective import Objective
 from levelhead.training.passes import make_merger

@@ -258,7 +258,7 @@ class _Reader:
             if line is not None:
                 self.lines.append(Line(depth, (line,)))
                 below = depth + 1
-                parent = line.name if isinstance(line, Element) else line
+                parent = f"{line.name} {line.value}" if isinstance(line, Element) else line
         for child in node.get("childIds", ()):
             self._visit(str(child), below, parent)
 

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from levelhead import metrics as metric
 from levelhead.diagnosis import stats
@@ -159,15 +160,11 @@ def over_forms(parts: Sequence[tuple[int, Likeness]]) -> Likeness | None:
     measured = [(n, part.information) for n, part in parts if part.information is not None]
     return Likeness(
         max(parts, key=lambda part: part[0])[1].top,
-        _weighted([part.top_share for _, part in parts], weights),
-        _weighted([part.distinct for _, part in parts], weights),
-        _weighted([part.entropy for _, part in parts], weights),
-        _weighted([information for _, information in measured], [n for n, _ in measured]) if measured else None,
+        fmean([part.top_share for _, part in parts], weights),
+        fmean([part.distinct for _, part in parts], weights),
+        fmean([part.entropy for _, part in parts], weights),
+        fmean([information for _, information in measured], [n for n, _ in measured]) if measured else None,
     )
-
-
-def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
-    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / math.fsum(weights)
 
 
 def metrics(task: str, answers: Likeness | None, perfect: Likeness | None) -> Mapping[str, float]:

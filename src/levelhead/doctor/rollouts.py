@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.documents import DocumentError, load_json, read_lines
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 
 _ANSWERS = (
     "completion",
@@ -137,9 +137,7 @@ def _parquet(file: Path) -> Iterator[Mapping[str, Any]]:
         for batch in table.iter_batches(batch_size=512, columns=names):
             yield from batch.to_pylist()
     except Exception as error:  # pyarrow raises its own kinds, without a common base that the light install has
-        raise InputError(
-            f"--rollouts {file}: is no readable parquet file ({str(error).splitlines()[0][:80]})"
-        ) from None
+        raise InputError(f"--rollouts {file}: is no readable parquet file ({first_line(error)[:80]})") from None
 
 
 def _answers(record: Mapping[str, Any]) -> list[Answer]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from levelhead.documents import DocumentError, load_json, read_text
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 
 GROUP_SIZE, LEARNING_RATE, KL_COEF = "group_size", "learning_rate", "kl_coef"
 MAX_LENGTH, TEMPERATURE, LORA = "max_completion_length", "temperature", "lora"
@@ -143,9 +143,7 @@ def _pairs(path: Path, text: str) -> Iterator[tuple[str, Any]]:
         where = f":{error.line}" if error.line else ""
         raise InputError(f"--config {path}{where}: {error}") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InputError(
-            f"--config {path}: cannot be read as {suffix[1:]} ({str(error).splitlines()[0][:100]})"
-        ) from None
+        raise InputError(f"--config {path}: cannot be read as {suffix[1:]} ({first_line(error)[:100]})") from None
 
 
 def _flat(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.export.card import card
 from levelhead.export.older import write_for_older
 from levelhead.message import Message
@@ -134,7 +134,7 @@ def push(
             commit_message=message or f"Export {folder.name} with Levelhead",
         )
     except Exception as error:  # which errors there are depends on the HTTP library of the day
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise InputError(
             f"--push {name}: {reason}\n{folder} is whole: log in with `hf auth login`, then `hf upload {name} {folder}`"
         ) from error

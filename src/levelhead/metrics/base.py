@@ -159,9 +159,8 @@ class Section:
         *,
         only: str = "",
         bounds: Bounds | None = None,
-        stages: tuple[Stage, ...] = (),
     ) -> Family:
         """Declare metrics of one template and return what makes their names."""
-        about = (meaning, unit, bounds or UNITS[unit], stages or self.stages, only)
+        about = (meaning, unit, bounds or UNITS[unit], self.stages, only)
         self.metrics.append(Family(self.under + template, *about))
         return Family(template, *about)

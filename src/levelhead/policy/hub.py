@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def load(key: str, name: str, build: Callable[[], T]) -> T:
         try:
             return build()
         except (OSError, ValueError, KeyError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = first_line(error)
     if (folder := Path(name).expanduser()).is_dir():
         reason = reason if (folder / "config.json").is_file() else "the folder holds no config.json"
         raise InputError(f"{key}: cannot load {name!r}: {reason}")

@@ -23,7 +23,7 @@ from transformers import (
 from transformers import Qwen2ForCausalLM as TinyForCausalLM
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.policy import four_bit, hub, manifest
 from levelhead.policy.checkpointing import set_checkpointing
 from levelhead.policy.device import resolve_device, resolve_dtype
@@ -155,8 +155,7 @@ def load_checkpoint(section: Model, folder: Path, *, seed: int = 0, load: Load =
         with without_progress_bars():
             model = _of_checkpoint(section, folder, load != "shape")
     except (OSError, ValueError, LookupError, SafetensorError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"{folder}: its weights cannot be loaded: {reason}") from None
+        raise InputError(f"{folder}: its weights cannot be loaded: {first_line(error)}") from None
     check_shape(section, model, folder)
     return _finish(section, model.to(device) if load == "whole" else model, codec, compute, seed)
 
@@ -187,8 +186,7 @@ def load_saved_codec(section: Model, folder: Path) -> Codec:
         with without_progress_bars():
             tokenizer = load_tokenizer(str(folder), trust_remote_code=section.trust_remote_code)
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"{folder}: its tokenizer cannot be loaded: {reason}") from None
+        raise InputError(f"{folder}: its tokenizer cannot be loaded: {first_line(error)}") from None
     codec = codec_of(tokenizer)
     saved = read_fingerprint(folder)
     if saved is not None and difference(codec, saved) and (folder / "tokenizer.json").is_file():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.policy.adapter import adapted_weight
 from levelhead.policy.checkpointing import has_checkpointing
 from levelhead.policy.policy import REFERENCE_ADAPTER
@@ -179,8 +179,7 @@ def _fresh(model: PreTrainedModel, lora: Lora) -> Any:
     try:
         return without_library_notices(lambda: get_peft_model(model, config))
     except (ValueError, TypeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"model.lora: {reason}") from None
+        raise InputError(f"model.lora: {first_line(error)}") from None
 
 
 def _named(modules: Mapping[str, nn.Module], name: str) -> list[nn.Module]:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from levelhead.policy.rounding import Tolerance
-from levelhead.preflight.passes import PlainTurn
-from levelhead.preflight.rendering import parting
+from levelhead.preflight.shared_passes import PlainTurn
 from levelhead.preflight.trial import Trial
+from levelhead.text.spans import common_prefix
 from levelhead.training.batch import Sample
 
 WARMTHS = tuple(0.05 * 1.05**i for i in range(124))
@@ -62,7 +62,7 @@ def scored(trial: Trial, plain: Sequence[PlainTurn]) -> list[Account]:
     for sample, logp in trainer_logprobs(trial):
         for each in plain:
             ids, count = each.turn.completion_ids, len(each.logits_tv)
-            shared = parting(ids[:count], sample.sequence.completion_ids)
+            shared = common_prefix(ids[:count], sample.sequence.completion_ids)
             if sample.sequence.context_ids == each.turn.context_ids and shared and shared >= len(logp) - 1:
                 accounts.append(Account(each, logp[:shared]))
                 break

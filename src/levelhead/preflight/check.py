@@ -44,9 +44,9 @@ from levelhead.errors import InputError, RewardError
 
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language
-    from levelhead.preflight.context import PreflightContext
+    from levelhead.preflight import context
 
-Context: TypeAlias = "PreflightContext"
+Context: TypeAlias = "context.Context"
 """What a check looks at; by name alone, since the texts of a check are read without torch."""
 
 

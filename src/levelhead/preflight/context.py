@@ -16,12 +16,12 @@ import torch
 from levelhead.errors import RewardError
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
-from levelhead.preflight.passes import SharedPasses
+from levelhead.preflight.shared_passes import SharedPasses
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Group, Prompt, Rollout, Turn
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Completion, Generator, Request
-from levelhead.rollout.generators.make import make_local
+from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.text.codec import Codec
 from levelhead.training.collect import Collector
@@ -89,7 +89,7 @@ class Sampled:
     cost: Collected
 
 
-class PreflightContext:
+class Context:
     """The objects of a run, made as the run makes them, with seeded sampling.
 
     Args:
@@ -106,7 +106,7 @@ class PreflightContext:
         self.policy: Policy = setup.policy
         self.seed = derive(self.recipe.seed, "preflight")
         self.loop = EventLoop()
-        self.generator = make_local(self.policy, self.loop.waiter)
+        self.generator = LocalGenerator(self.policy, executor=self.loop.waiter)
         self.unscorable: set[str] = set()
         """Tasks whose rewards fail on answers of known worth: other checks leave their scores alone."""
         self.verdicts: dict[str, list[Any]] = {}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from levelhead.preflight.check import LEVEL
-from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.context import Context
 from levelhead.records import Prompt
 from levelhead.rollout.draws import generator
 from levelhead.tasks.base import SingleTurnTask
@@ -52,7 +52,7 @@ class Rows:
     @property
     def shown(self) -> list[dict[str, str]]:
         """The beginning of a few rows, for a person to look at."""
-        last = [str(prompt.messages[-1].get("content", ""))[-80:] for prompt in self.prompts[:3]]
+        last = [prompt.texts[-1][-80:] for prompt in self.prompts[:3]]
         return [{"prompt": a, "answer": b[:80]} for a, b in zip(last, self.answers, strict=False)]
 
     @property
@@ -67,7 +67,7 @@ class Rows:
         return [(i, i + lag) for a, b in itertools.pairwise(edges) for i in range(a, b) if a <= i + lag < b]
 
 
-def neighbours(context: PreflightContext, name: str, task: SingleTurnTask) -> Rows:
+def neighbours(context: Context, name: str, task: SingleTurnTask) -> Rows:
     """Return stretches of training rows that have perfect answers, in the order of their ids."""
     some = itertools.islice(task.prompts("train", 0), LOOKED_AT)
     ordered = sorted(some, key=lambda prompt: natural(prompt.id))
@@ -147,7 +147,7 @@ def judge(fit_nn: Floats, rows: Rows, seed: int, level: float) -> Pairing:
     return Pairing("shuffled", {"others": len(others), "n": n, "p": p, "own": own.p}, evidence)
 
 
-def level_of(context: PreflightContext) -> float:
+def level_of(context: Context) -> float:
     """p-value below which another pairing of one task is no accident; all tasks share it."""
     return LEVEL / len(context.setup.tasks)
 
@@ -198,8 +198,8 @@ def word_fits(prompts: Sequence[Prompt], answers: Sequence[str]) -> Floats:
     Words weigh by how rare they are among the prompts and among the answers (inverse document frequency, Sparck Jones
     1972).  A prompt that quotes another prompt continues it, and says nothing of whose answer is whose.
     """
-    texts = [" ".join(str(message.get("content", "")) for message in prompt.messages) for prompt in prompts]
-    asked = [str(prompt.messages[-1].get("content", "")) for prompt in prompts]
+    texts = [" ".join(prompt.texts) for prompt in prompts]
+    asked = [prompt.texts[-1] for prompt in prompts]
     asked_words = [Counter(dict.fromkeys(_WORD.findall(text.casefold()), 1)) for text in texts]
     answer_words = [Counter(dict.fromkeys(_WORD.findall(text.casefold()), 1)) for text in answers]
     in_prompts, in_answers = sum(asked_words, Counter()), sum(answer_words, Counter())

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from levelhead.errors import InputError
-from levelhead.preflight.plan import PREFLIGHT, Plan, longest_prompt, target_of
+from levelhead.errors import InputError, first_line
+from levelhead.preflight.memory_plan import PREFLIGHT, MemoryPlan, longest_prompt, target_of
 from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe
 from levelhead.recipe.training import Grpo
@@ -42,7 +42,7 @@ class Change:
         return {"settings": self.settings, "total": self.total, "fits": self.fits}
 
 
-def first_change(planner: Planner, recipe: Recipe, plan: Plan) -> Change | None:
+def first_change(planner: Planner, recipe: Recipe, plan: MemoryPlan) -> Change | None:
     """Return the first setting to change so that a run fits, or the fewest that do it together.
 
     Settings that cost nothing but time are tried before those that change what is trained.  Each is tried by itself
@@ -86,7 +86,7 @@ def changed(recipe: Recipe, settings: dict[str, Any]) -> Recipe:
     return Recipe.model_validate(tree)
 
 
-def _candidates(planner: Planner, recipe: Recipe, plan: Plan) -> Iterator[dict[str, Any]]:
+def _candidates(planner: Planner, recipe: Recipe, plan: MemoryPlan) -> Iterator[dict[str, Any]]:
     """Changes that make the largest phase smaller, the cheapest first."""
     updates = plan.peak in ("update", "sft")
     passes = sum(part.size for part in plan.parts if part.name.startswith(("activations", "logits")))
@@ -150,7 +150,7 @@ def make_plan(
     processes: int = 1,
     *,
     compare: bool = False,
-) -> tuple[Plan, Change | None]:
+) -> tuple[MemoryPlan, Change | None]:
     """Plan a recipe's memory from its model's config, and look for the first setting to change where it does not fit.
 
     Args:
@@ -168,6 +168,6 @@ def make_plan(
     try:
         plan = planner.plan(recipe, compare=compare)
     except InputError as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"{reason}; a plan needs a folder with its config.json alone") from None
     return plan, first_change(planner, recipe, plan)

@@ -14,7 +14,7 @@ from levelhead.policy.allocation import Layout
 from levelhead.policy.footprint import Footprints, kv_bytes, tensor_bytes
 from levelhead.policy.head import block_shape
 from levelhead.policy.policy import Policy
-from levelhead.preflight.plan import PREFLIGHT, Part, Plan, Prompts, Target, divided_parts, divisor, share
+from levelhead.preflight.memory_plan import PREFLIGHT, MemoryPlan, Part, Prompts, Target, divided_parts, divisor, share
 from levelhead.recipe import Recipe
 from levelhead.recipe.generator import Vllm
 from levelhead.recipe.model import Model
@@ -44,7 +44,7 @@ class Planner:
         self._models: dict[str, Footprints] = {}
         self._passes: dict[tuple[object, ...], int] = {}
 
-    def plan(self, recipe: Recipe, *, compare: bool = False) -> Plan:
+    def plan(self, recipe: Recipe, *, compare: bool = False) -> MemoryPlan:
         """Return the plan of a recipe.
 
         Args:
@@ -82,7 +82,7 @@ class Planner:
         numel = sum(p.numel() for p in policy.model.parameters())
         changed = sum(p.numel() for p in policy.parameters)
         present = tuple(part for part in parts if part.size)
-        return Plan(
+        return MemoryPlan(
             self.target, footprints.backend, self.prompts, numel, changed, present, activations or {}, self.processes
         )
 

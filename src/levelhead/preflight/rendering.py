@@ -29,11 +29,6 @@ def by_template(
     return str(text)
 
 
-def parting(a: Sequence[Any], b: Sequence[Any]) -> int:
-    """Return the first place at which two sequences differ."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-
-
 def opened_thought(codec: Codec, prompt: Prompt) -> Thought:
     """Return the thought that a prompt opens for its answer; one without ``start`` where it opens none."""
     return opened_by(codec.template.render(prompt.messages, generation_prompt=True, options=prompt.chat).text)

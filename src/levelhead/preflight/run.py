@@ -10,7 +10,7 @@ from typing import Any
 from levelhead.errors import InputError, RewardError
 from levelhead.preflight.check import NEEDS, Broken, Check, Need, Outcome, Report
 from levelhead.preflight.checks import CHECKS
-from levelhead.preflight.context import PreflightContext, untouched
+from levelhead.preflight.context import Context, untouched
 from levelhead.recipe import Recipe
 from levelhead.tasks.presence import require_files
 from levelhead.training.prepare import Setup, describe, prepare
@@ -89,7 +89,7 @@ class _Maker(contextlib.ExitStack):
         super().__init__()
         self._setup, self._processes, self._checks = setup, processes, checks
         self._tell, self._progress, self._stage = tell, progress, stage
-        self._context: PreflightContext | None = None
+        self._context: Context | None = None
         self._done, self._over = 0.0, False
         self._all = sum(WORK[c.needs] for c in checks) + sum(SHARED[need] for need in {c.needs for c in checks})
 
@@ -99,7 +99,7 @@ class _Maker(contextlib.ExitStack):
         due = [check for check in self._checks if check.needs == need and not self._over]
         for index, check in enumerate(due):
             if self._context is None:
-                self._context = PreflightContext(self._setup, self._processes)
+                self._context = Context(self._setup, self._processes)
                 self.callback(self._context.close)
                 self.enter_context(untouched(self._setup.policy))
             if index == 0:
@@ -115,7 +115,7 @@ class _Maker(contextlib.ExitStack):
         return outcomes
 
 
-def _outcomes(check: Check, context: PreflightContext) -> list[Outcome]:
+def _outcomes(check: Check, context: Context) -> list[Outcome]:
     """A check that cannot be made is a failure with its cause, and does not keep the others from being made."""
     outcomes: list[Outcome] = []
     try:

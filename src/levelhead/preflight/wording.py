@@ -22,10 +22,9 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 def asked(prompt: Prompt, *, roles: bool = False) -> str:
     """Return all that a prompt says, message by message; with ``roles`` each behind who says it."""
-    return "\n".join(
-        f"{message.get('role')}: {message.get('content', '')}" if roles else str(message.get("content", ""))
-        for message in prompt.messages
-    )
+    if not roles:
+        return "\n".join(prompt.texts)
+    return "\n".join(f"{message.get('role')}: {message.get('content', '')}" for message in prompt.messages)
 
 
 def plain(text: str) -> str:

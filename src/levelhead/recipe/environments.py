@@ -74,11 +74,15 @@ class OpenEnv(EnvironmentSection):
     tasks: list[str] | dict[str, float] = Field(default_factory=lambda: [""], min_length=1)
     """Tasks by the name that ``reset`` takes as ``task_name``; an empty name sends none."""
     system: str | None = None
-    """System message; the browser task's own unless given."""
+    """System message; the browser task's own, or one on tools, unless given."""
     observation: dict[str, str] = Field(default_factory=lambda: {"goal": "Goal", "error": "Error", "text": "Page"})
     """Fields of an observation that the policy sees, in order, and the word before each; the last is the page."""
     action: str = Field("action_str", min_length=1)
-    """Field of the action that takes what the policy wrote."""
+    """Field of the action that takes what the policy wrote; of no use with ``tools``."""
+    tools: bool = False
+    """The actions are calls of the server's tools (``CallToolAction``): the policy is shown those that it lists, calls
+    them in its chat template's own format, and sees the whole conversation; a turn that calls nothing ends the
+    episode."""
     step_limit: int = Field(10, ge=1)
     """Most actions an episode may take."""
     success_above: float = 0.0

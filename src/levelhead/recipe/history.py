@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from levelhead.documents import DocumentError, read_text
 from levelhead.documents.yaml_text import load_yaml
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.recipe.load import plain
 from levelhead.recipe.recipe import Recipe
 from levelhead.usercode import helper_files
@@ -149,8 +149,8 @@ class History:
         try:
             data = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(f"{path}: cannot be read, so that nothing can be compared with it: {reason}") from None
+            why = f"cannot be read, so that nothing can be compared with it: {first_line(error)}"
+            raise InputError(f"{path}: {why}") from None
         try:
             return json.loads(json.dumps(plain(Recipe.model_validate(data))))
         except (ValidationError, TypeError):

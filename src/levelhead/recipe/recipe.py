@@ -53,7 +53,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _task_names_differ(self) -> Self:
-        names = [task.name or task.kind for task in self.tasks]
+        names = [task.title for task in self.tasks]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two tasks are called {twice[0]!r}; give one of them another tasks[].name")
@@ -61,7 +61,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _best_names_tasks(self) -> Self:
-        names = [task.name or task.kind for task in self.tasks]
+        names = [task.title for task in self.tasks]
         best = self.checkpoint.best
         asked = [best.task, *best.weights] if isinstance(best, Best) else []
         for name in asked:
@@ -72,7 +72,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _a_reference_names_tasks(self) -> Self:
         """With several tasks; with one, names are those of its reward parts, which answers alone tell."""
-        names = [task.name or task.kind for task in self.tasks]
+        names = [task.title for task in self.tasks]
         for name in self.eval.reference if len(names) > 1 else ():
             if name not in names:
                 raise ValueError(f"eval.reference: no task is called {name!r}; there are {', '.join(names)}")
@@ -80,7 +80,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _weights_name_tasks(self) -> Self:
-        names = [task.name or task.kind for task in self.tasks]
+        names = [task.title for task in self.tasks]
         rule = self.grpo.task_weights if self.grpo is not None else None
         for name, key in (rule.tasks if isinstance(rule, TaskWeights) else {}).items():
             if name not in names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -16,6 +16,8 @@ class TaskSection(Section):
 
     task: ClassVar[str] = ""
     """``module:Class`` of the task that a section describes; it is imported when the task is built."""
+    if TYPE_CHECKING:
+        kind: str
 
     name: str | None = Field(None, min_length=1, max_length=80)
     """Name in metrics and reports, without slashes; the kind unless given.  Two tasks of one kind need two names."""
@@ -33,6 +35,11 @@ class TaskSection(Section):
     """Share of the items kept for evaluation; split by item, so that variants of one item stay together."""
     limit: int | None = Field(None, ge=1)
     """Use at most this many items."""
+
+    @property
+    def title(self) -> str:
+        """Name in metrics and reports: its own, else the kind."""
+        return self.name or self.kind
 
     @field_validator("name")
     @classmethod

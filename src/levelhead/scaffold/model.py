@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.recipe import Recipe
 from levelhead.records import PLAIN_CHAT
 from levelhead.tasks.function.examples import Example
@@ -79,7 +79,7 @@ def look_at(model: str, examples: Sequence[Example], answers: Sequence[str]) -> 
     except InputError as error:
         if Path(source).expanduser().is_dir():
             raise
-        return ModelFacts(note=str(error).splitlines()[0].removeprefix("--model: "))
+        return ModelFacts(note=first_line(error).removeprefix("--model: "))
     has_template = bool(tokenizer.chat_template)
     codec = Codec(tokenizer, chat_template=None if has_template else TEMPLATE)
     context = getattr(config.get_text_config(), "max_position_embeddings", None)
@@ -167,7 +167,7 @@ def fit(recipe: Recipe, gpu: str | None, longest_prompt: int | None) -> Fit:
         import torch
 
         from levelhead.policy.load import load_shape
-        from levelhead.preflight.plan import read_size
+        from levelhead.preflight.memory_plan import read_size
         from levelhead.preflight.plan_change import ADAPTER, changed, make_plan
     except ImportError:
         return Fit(note="not planned: torch is not installed")
@@ -178,7 +178,7 @@ def fit(recipe: Recipe, gpu: str | None, longest_prompt: int | None) -> Fit:
         settings: dict[str, Any] = {"model.lora": ADAPTER} if weights > LARGE else {}
         plan, change = make_plan(changed(recipe, settings), gpu, longest_prompt)
     except InputError as error:
-        return Fit(note=f"not planned: {str(error).splitlines()[0]}")
+        return Fit(note=f"not planned: {first_line(error)}")
     total, fits = plan.total, plan.fits
     if change is not None:
         settings, total, fits = {**settings, **change.settings}, change.total, change.fits

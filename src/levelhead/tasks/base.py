@@ -312,6 +312,8 @@ class SingleTurnTask(Task):
         """Return what judges grade an answer to a prompt by, each for itself; their own rubric where there are none."""
         return ()
 
+    tells_apart = True
+    """Whether its rules tell right answers from wrong ones."""
     criteria_together = False
     """Whether judges are asked about all criteria of an answer in one call."""
 

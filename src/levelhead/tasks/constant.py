@@ -184,7 +184,7 @@ class ConstantSearch:
                 return None
             for i in half:
                 scores[i] = self._scores[winner, prompts[i].id]
-            means.append(_mean([scores[i] for i in half], [weights[i] for i in half]))
+            means.append(statistics.fmean([scores[i] for i in half], [weights[i] for i in half]))
         answer = winners[0] if means[0] >= means[1] else winners[1]
         assert answer is not None  # noqa: S101 - both halves have one
         return Constant(answer, tuple(scores))
@@ -251,7 +251,8 @@ class ConstantSearch:
             if not candidates or self.slow:
                 return None
             share = [weights[i] for i in items]
-            means = {text: _mean([self._scores[text, prompts[i].id] for i in items], share) for text in candidates}
+            columns = {text: [self._scores[text, prompts[i].id] for i in items] for text in candidates}
+            means = {text: statistics.fmean(column, share) for text, column in columns.items()}
             candidates.sort(key=means.__getitem__, reverse=True)
             ahead = candidates[: math.ceil(len(candidates) / 2)]
             if n == len(half) or len(ahead) == 1:
@@ -314,8 +315,3 @@ def leaves_much(constant: float, perfect: float | None, empty: float | None) -> 
     if perfect is None or empty is None or perfect <= empty:
         return True
     return perfect - constant > LEFT * (perfect - empty)
-
-
-def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Weighted mean; a half whose items all weigh nothing cannot be."""
-    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / math.fsum(weights)

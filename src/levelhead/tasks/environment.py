@@ -37,7 +37,7 @@ class EnvironmentTask(Task):
     """What the environment's own tasks are called as strata."""
 
     def __init__(self, section: EnvironmentSection, system: str) -> None:
-        self.name = section.name or str(getattr(section, "kind", "environment"))
+        self.name = section.title
         self._system = system
         self._weights = section.weights
         self._happened: list[tuple[str, str]] = []

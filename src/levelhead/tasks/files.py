@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,19 +172,29 @@ def missing_data(path: str | Path, what: str) -> InputError:
     return InputError(message if origin is None else message + "\n" + _COPY(origin=origin))
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Read a file of text inside.
+
+    Raises:
+        InputError: It cannot be read, or is not UTF-8.
+    """
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert the file to UTF-8") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
 def read_rows(path: Path) -> list[Row]:
     """Read a file of JSON objects: one a line (blank lines are passed over), or one JSON array of objects.
 
     Raises:
         InputError: The file is missing, unreadable, not UTF-8 or empty, or a line is not a JSON object.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert the file to UTF-8") from error
-    return rows_of_text(path, text, whole=False)
+    with reading(path):
+        return rows_of_text(path, path.read_text(encoding="utf-8-sig"), whole=False)
 
 
 def rows_of_text(path: Path, text: str, *, whole: bool = True) -> list[Row]:

@@ -6,22 +6,20 @@ policy of a few million parameters can learn to read them.
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any, ClassVar
 
 from levelhead.errors import InputError
 from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Math
-from levelhead.records import Prompt, Rollout, Score
-from levelhead.tasks.base import Answer, SingleTurnTask, Split
+from levelhead.records import Prompt, Score
 from levelhead.tasks.datasets.base import Example
 from levelhead.tasks.datasets.equality import check_math
 from levelhead.tasks.datasets.load import load
-from levelhead.tasks.datasets.mathematics import INSTRUCTION as BOX_INSTRUCTION
-from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
+from levelhead.tasks.datasets.task import ExampleTask
 from levelhead.tasks.stated import MARKER, boxed, ends_in_box, ends_in_marker, final_answer, parse_number
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gia", "Hugo", "Iris", "Jon")
@@ -183,14 +181,11 @@ _TEMPLATES: tuple[Callable[[Draw], Made], ...] = (
 )
 
 
-INSTRUCTION = f"Work it out, then end with a line of {MARKER} and the answer as a number."
-"""Put under every question."""
-
 CORRECT_SHARE = 0.9
 """What the right number is worth; the rest goes to the form of the answer."""
 
 
-class MathTask(SingleTurnTask):
+class MathTask(ExampleTask):
     r"""Problems with an exact answer: GSM8K's numbers (Cobbe et al. 2021), or the mathematics of MATH and AIME.
 
     A score lies in [0, 1]: 0.9 for the right answer (part ``correct``) and 0.1 for giving it as asked (part
@@ -198,44 +193,22 @@ class MathTask(SingleTurnTask):
     that gives no such answer scores 0.
     """
 
+    part_means: ClassVar = {held_out.ACCURACY: "correct", held_out.FORMAT: "format"}
+
     def __init__(self, section: Math) -> None:
         """Load the problems, or make them where the section names no file.
 
         Raises:
             InputError: A file is missing or empty, or a row is malformed; the message names file and line.
         """
-        self.name = section.name or section.kind
-        self._boxed = section.dataset != "gsm8k"
         problems = _load(section.dataset, section.path) if section.path is not None else _generated(section.items)
-        sides = split_by_group(problems, _question_key, section.eval_fraction)
-        self._sides = limit_sides(sides, section.limit, section.eval_fraction, lambda problem: problem.id)
-        self._solutions = {problem.id: problem.solution for side in self._sides.values() for problem in side}
-
-    def prompts(self, split: Split, seed: int) -> Iterator[Prompt]:
-        """Yield the split's problems once, in an order that depends on the seed alone."""
-        for problem in in_seed_order(self._sides[split], seed, self.name, split):
-            instruction = BOX_INSTRUCTION if self._boxed else INSTRUCTION
-            message = {"role": "user", "content": f"{problem.question}\n{instruction}"}
-            facts = {"answer": problem.answers[0][0]} | ({"strata": dict(problem.strata)} if problem.strata else {})
-            yield Prompt(problem.id, self.name, (message,), facts=facts)
-
-    def strata(self, prompt: Prompt) -> Mapping[str, str]:
-        """Return what the data tell problems apart by: MATH's subject, AIME's year; nothing for GSM8K."""
-        return dict(prompt.facts.get("strata", {}))
-
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        """Return 0, of an answer without a number, and 1."""
-        return 0.0, 1.0
+        super().__init__(section, problems, str.lower)
+        self._boxed = section.dataset != "gsm8k"
 
     @property
     def part_weights(self) -> Mapping[str, float]:
         """Return what the right number and the form are worth."""
         return {"correct": CORRECT_SHARE, "format": 1.0 - CORRECT_SHARE}
-
-    def oracle(self, prompt: Prompt) -> list[str] | None:
-        """Return the solution that came with the problem, its calculator annotations left out."""
-        return [self._solutions[prompt.id]]
 
     def score(self, prompt: Prompt, text: str) -> Score:
         """Score one completion in [0, 1] against the exact answer."""
@@ -246,12 +219,6 @@ class MathTask(SingleTurnTask):
         value = _number(text)
         stated = None if value is None else str(value)
         return _scored(stated, right=value == Fraction(answer), as_asked=ends_in_marker(text))
-
-    async def score_batch(self, answers: Sequence[Answer]) -> list[Score | None]:
-        """Score many completions, mathematics in a thread: a comparison waits for the process that makes it."""
-        if not self._boxed:
-            return await super().score_batch(answers)
-        return await asyncio.to_thread(lambda: [self.score(answer.prompt, answer.text) for answer in answers])
 
     def canonical(self, prompt: Prompt, text: str) -> str:
         """Return what a completion gives as its answer; where it gives none, its own text."""
@@ -267,16 +234,8 @@ class MathTask(SingleTurnTask):
             for number in (*range(13), 15, 20, 24, 25, 30, 36, 40, 50, 60, 100)
         ]
 
-    def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
-        """Return ``accuracy`` (share of right answers) and ``format`` (share of answers given as asked)."""
-        scores = [rollout.score for _, rollout in results if rollout.score is not None]
-        if not scores:
-            return {}
-        return {
-            **super().summarize(results),
-            held_out.ACCURACY: sum(score.parts["correct"] for score in scores) / len(scores),
-            held_out.FORMAT: sum(score.parts["format"] for score in scores) / len(scores),
-        }
+    def _facts(self, example: Example) -> dict[str, Any]:
+        return {"answer": example.answers[0][0]}
 
 
 def _scored(stated: str | None, *, right: bool, as_asked: bool, note: str = "") -> Score:
@@ -307,7 +266,3 @@ def _generated(n: int) -> list[Example]:
         Example(question, ((str(Fraction(answer)),),), solution, id=f"made-{i}")
         for i, (question, solution, answer) in enumerate(generate(n))
     ]
-
-
-def _question_key(problem: Example) -> str:
-    return " ".join(problem.question.lower().split())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from levelhead.errors import RewardError
+from levelhead.errors import RewardError, first_line
 from levelhead.records import Prompt
 from levelhead.tasks.base import Answer, SingleTurnTask
 
@@ -225,7 +225,7 @@ def rows_of(pairs: Sequence[tuple[Prompt, str]]) -> list[Row]:
 
 def _texts(prompt: Prompt, perfect: str, form: Form, cores: Sequence[str]) -> dict[str, Sequence[str]]:
     """Return the mutations of one answer that differ from it."""
-    asked = str(prompt.messages[-1].get("content", ""))
+    asked = prompt.texts[-1]
     start = cores.index(form.said.strip()) if form.said.strip() in cores else 0
     others = [text for text in [*cores[start + 1 :], *cores[:start]] if text.casefold() != form.said.casefold().strip()]
     junk = NONSENSE
@@ -305,7 +305,7 @@ class Marks:
             try:
                 scores = self._score([self.rows[i].prompt for i in some], [texts[i][turn] for i in some])
             except RewardError as error:
-                self.broken[kind] = str(error).splitlines()[0]
+                self.broken[kind] = first_line(error)
                 return
             for i, score in zip(some, scores, strict=True):
                 if turn == 0 or not marks[i][1] <= score:

@@ -41,7 +41,7 @@ def make_custom(section: CustomTask) -> Task:
     Raises:
         InputError: There is no such class, an argument does not fit it, it is no whole task, or making it raises.
     """
-    name, path = section.name or section.kind, section.path
+    name, path = section.title, section.path
     if path is None:
         raise InputError(
             f"tasks[].path: task {name!r} was given in Python: give it again, as in train(recipe, tasks=[...]), "
@@ -130,9 +130,8 @@ def with_judges(task: Task, section: TaskSection) -> Task:
         return task
     if not isinstance(task, SingleTurnTask):
         raise InputError(f"tasks[].judges: {task.name} is no task of single answers")
-    kind = str(getattr(section, "kind", ""))
-    with _packages(kind):
-        task.grader = import_module("levelhead.tasks.judges").JudgeGrader(task, kind, judge)
+    with _packages(section.kind):
+        task.grader = import_module("levelhead.tasks.judges").JudgeGrader(task, section.kind, judge)
     return task
 
 
@@ -148,7 +147,7 @@ def function_tasks(recipe: Recipe, data: Any, rewards: Any, eval_data: Any = Non
     (section,) = sections
     functions = [rewards] if callable(rewards) else rewards
     task = with_judges(FunctionTask(section, data=data, eval_data=eval_data, rewards=functions, tools=tools), section)
-    return {section.name or section.kind: task}
+    return {section.title: task}
 
 
 def make_rules(section: TaskSection) -> Task:
@@ -160,11 +159,10 @@ def make_rules(section: TaskSection) -> Task:
     """
     if isinstance(section, CustomTask):
         return make_custom(section)
-    kind = str(getattr(section, "kind", ""))
     module, _, name = section.task.partition(":")
     if not name:
         raise ValueError(f"the section {type(section).__name__} names no task")
-    with _packages(kind):
+    with _packages(section.kind):
         task: Task = getattr(import_module(module), name)(section)
     return task
 

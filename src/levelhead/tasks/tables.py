@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.policy import hub
-from levelhead.tasks.files import LONGEST_TEXT
+from levelhead.tasks.files import LONGEST_TEXT, reading
 
 DELIMITERS: Mapping[str, str] = {".csv": ",", ".tsv": "\t"}
 """What divides the fields of a line, by the ending of the file's name."""
@@ -31,7 +31,7 @@ def delimited_rows(path: Path, delimiter: str) -> Iterator[tuple[int, dict[str, 
     """
     csv.field_size_limit(LONGEST_TEXT)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             header = next(reader, [])
             if len(set(header)) != len(header) or not all(name.strip() for name in header):
@@ -50,10 +50,6 @@ def delimited_rows(path: Path, delimiter: str) -> Iterator[tuple[int, dict[str, 
                 start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: not valid CSV ({error})") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert the file to UTF-8") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def parquet_rows(path: Path) -> list[dict[str, Any]]:
@@ -70,7 +66,7 @@ def parquet_rows(path: Path) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = read_table(path).to_pylist()
     except (ArrowException, OSError) as error:
-        raise InputError(f"{path}: not a readable Parquet file ({first_line(error)})") from error
+        raise InputError(f"{path}: not a readable Parquet file ({first_line(error)[:200]})") from error
     return rows
 
 
@@ -96,9 +92,8 @@ def hub_rows(name: str, config: str | None, split: str, *, why: str) -> Iterable
         with hub.without_waiting(name):
             rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(name, config, split=split)
     except Exception as error:  # what the loader raises differs by back end and version
-        message = (
-            f"{name}: {why}not a loadable Hugging Face data set (config {config}, split {split}): {first_line(error)}"
-        )
+        reason = first_line(error)[:200]
+        message = f"{name}: {why}not a loadable Hugging Face data set (config {config}, split {split}): {reason}"
         if isinstance(error, OSError) and not Path(name).is_dir() and not hub.reachable():
             message += (
                 "\nThe hub cannot be reached from here: set path to a local file, or HF_HOME to a cache that holds the "
@@ -106,9 +101,3 @@ def hub_rows(name: str, config: str | None, split: str, *, why: str) -> Iterable
             )
         raise InputError(message) from error
     return rows
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's text, cut to 200 characters; its type's name where it has no text."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:200]

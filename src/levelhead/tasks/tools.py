@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.recipe.tools import ToolUse
 from levelhead.records import ChatOptions, Message, Prompt, Tool
 from levelhead.tasks import threads
@@ -146,7 +146,7 @@ def _schema(function: Callable[..., Any], label: str) -> Tool:
     try:
         schema: Tool = get_json_schema(function)
     except Exception as error:
-        raise InputError(f"tasks[].tools.functions: {label}: {str(error).splitlines()[0]}") from error
+        raise InputError(f"tasks[].tools.functions: {label}: {first_line(error)}") from error
     return schema
 
 

@@ -126,10 +126,10 @@ def say(text: object = "", *, error: bool = False, end: str = "\n", colour: str 
     _write(sys.stderr if error else _stdout(), paint(text, colour) + end)
 
 
-def say_json(value: Any, *, error: bool = False, indent: int | None = None) -> None:
+def say_json(value: Any, *, indent: int | None = None) -> None:
     """Print one document of strict JSON; control characters in its texts are escaped and so kept."""
     shown = _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", dump_json(value, indent))
-    stream = sys.stderr if error else _stdout()
+    stream = _stdout()
     try:
         shown.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:

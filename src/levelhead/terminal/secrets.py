@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from levelhead.errors import InputError
 
 REDACTED = "[key]"
 _SHORTEST_IN_TEXT = 12
@@ -14,6 +17,7 @@ _SHORTEST_WRAPPED = 8
 """Characters of a secret that is looked for with line breaks in it."""
 _SHORTEST_PART = 6
 """Characters of a secret at the end of a text that was cut off there."""
+_KEY = re.compile(r"[\x21-\x7e]+(?: +[\x21-\x7e]+)*")
 _CUT_ESCAPE = re.compile(r"(?:[&%\\][#xXuU{]*\w{0,8})?\Z")
 _BETWEEN = r"(?:\s|\\+[nrt]|%0[ad]|&#1[03];|[\"'>|\\\u200b\u00ad])*"
 """What may stand between two characters where a line is wrapped, quoted or escaped."""
@@ -49,6 +53,29 @@ class Secrets:
     def clean_reply(self, text: str) -> str:
         """Return a model's reply without the secrets; short ones, which may be words, stay."""
         return self._in_text.sub(REDACTED, text) if self._in_text is not None else text
+
+
+def key_in(variable: str | None, where: str) -> str:
+    """Return the key that an environment variable holds; an empty text where no variable is named.
+
+    Args:
+        variable: Its name.
+        where: The recipe's section whose ``api_key_env`` names it.
+
+    Raises:
+        InputError: The variable is not set, or what it holds can be no key.
+    """
+    if variable is None:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        how = "holds nothing but blanks" if os.environ.get(variable) else "is not set"
+        raise InputError(f"{where}.api_key_env names {variable}, and that environment variable {how}")
+    if not _KEY.fullmatch(key):
+        raise InputError(
+            f"{where}.api_key_env names {variable}, and that environment variable holds no key: a key is ASCII"
+        )
+    return key
 
 
 def secrets_of(url: str) -> list[str]:

@@ -45,8 +45,8 @@ def _find(
             at = marked.find(mark)
             if at < 0 or marked.replace(mark, "") != text or marked.count(mark) != 1:
                 continue
-            start = at - _common_prefix(before[::-1], text[:at][::-1])
-            end = at + _common_prefix(after, text[at:])
+            start = at - common_prefix(before[::-1], text[:at][::-1])
+            end = at + common_prefix(after, text[at:])
             own = text[start:end]
             start, end = start + len(own) - len(own.lstrip()), end - len(own) + len(own.rstrip())
             if start < end:
@@ -71,8 +71,8 @@ def _with_string(message: dict[str, Any], number: int, replacement: str) -> Mess
     return changed
 
 
-def _common_prefix(first: str, second: str) -> int:
-    """Return how many characters two texts share at their start."""
+def common_prefix(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """Return how many characters or tokens two sequences share at their start."""
     return next(
         (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
     )

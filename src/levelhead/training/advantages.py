@@ -1,10 +1,12 @@
-"""From rewards to advantages, task by task: shaping, the charge for leaving the reference, the estimator."""
+"""From rewards to advantages, task by task: shaping, the charge for leaving the reference, the estimator, balance."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,11 @@ from levelhead.objective.advantages import Advantages, Estimator, RewardBatch
 from levelhead.objective.shaping import RewardShaping
 from levelhead.objective.terms import as_reward
 from levelhead.recipe.objective import Shaping
+from levelhead.recipe.task import TaskSection
 from levelhead.recipe.training import Grpo
-from levelhead.records import Group, Rollout
+from levelhead.records import Group, Prompt, Rollout
 from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.tasks.grader import GRADE
-from levelhead.training.balance import group_weights, stratum_of
 from levelhead.training.recompute import Scores
 
 Floats = NDArray[np.float64]
@@ -121,7 +123,7 @@ class AdvantageEstimator:
         shaper = self.shapers[task]
         arrays: dict[str, Any] = {"lengths_gk": _lengths(groups)}
         if "parts" in shaper.needs:
-            arrays["parts"] = _columns("tasks[].shaping", task, groups, _named(groups), _parts, gaps=True)
+            arrays["parts"] = _columns("tasks[].shaping", task, groups, _named(groups), attrgetter("parts"), gaps=True)
         shaped_gk, state = shaper(RewardBatch(rewards_gk, **arrays), self.shaping.get(task))
         self.shaping |= {task: state} if state else {}
         return np.asarray(shaped_gk)
@@ -133,7 +135,7 @@ class AdvantageEstimator:
         if len(groups[0].rollouts) < estimator.min_group_size:
             return [GroupAdvantages([0.0] * len(row), False, row.tolist()) for row in shaped_gk]
         if "parts" in estimator.arrays:
-            estimator = estimator.for_parts({name for g in groups for r in g.rollouts for name in _parts(r)})
+            estimator = estimator.for_parts({name for g in groups for r in g.rollouts for name in r.parts})
         arrays = self._arrays(estimator, task, groups, scores)
         result = advantages.compute(estimator, rewards_gk, clip=self.config.advantage.clip, **arrays)
         return [
@@ -156,12 +158,12 @@ class AdvantageEstimator:
             extras["lengths_gk"] = _lengths(groups)
         if "parts" in needed:
             names = _named(groups)
-            extras["parts"] = _columns(asker, task, groups, names, _parts, gaps=True)
+            extras["parts"] = _columns(asker, task, groups, names, attrgetter("parts"), gaps=True)
         if "parts" in needed and "applies" in estimator.takes:
             extras["applies"] = {
-                name: np.array([[name in _parts(r) for r in group.rollouts] for group in groups], dtype=np.float64)
+                name: np.array([[name in r.parts for r in group.rollouts] for group in groups], dtype=np.float64)
                 for name in names
-                if any(name not in _parts(r) for group in groups for r in group.rollouts)
+                if any(name not in r.parts for group in groups for r in group.rollouts)
             }
         if "features" in needed:
             extras["features"] = _columns(asker, task, groups, estimator.features(), _features)
@@ -174,7 +176,7 @@ class AdvantageEstimator:
     def _check_weights(self, groups: Sequence[Group]) -> None:
         """A weight for a reward that no task names, or has in a batch, is a slip of the pen."""
         weighted: Mapping[str, float] = getattr(self.config.advantage, "weights", None) or {}
-        names = {name for g in groups for r in g.rollouts for name in _parts(r)}
+        names = {name for g in groups for r in g.rollouts for name in r.parts}
         complete = {group.prompt.task for group in groups} >= self.shapers.keys()
         if names and complete and (unknown := sorted(weighted.keys() - names - self.declared)):
             there = ", ".join(sorted(names | self.declared))
@@ -184,7 +186,7 @@ class AdvantageEstimator:
 def _balance(
     name: str, task: Task, groups: Sequence[Group], group_advantages: dict[int, GroupAdvantages]
 ) -> dict[str, float]:
-    """Give each group of a task its stratum's weight (:mod:`levelhead.training.balance`); return them as metrics."""
+    """Give each group of a task its stratum's weight (:mod:`levelhead.training.advantages`); return them as metrics."""
     members = [i for i, group in enumerate(groups) if group.prompt.task == name and group.rollouts]
     strata = [stratum_of(task, groups[i].prompt) for i in members]
     weights = group_weights(strata)
@@ -228,20 +230,16 @@ def _lengths(groups: Sequence[Group]) -> Floats:
     return np.array([[float(rollout.length) for rollout in group.rollouts] for group in groups])
 
 
-def _parts(rollout: Rollout) -> Mapping[str, float]:
-    return rollout.score.parts if rollout.score else {}
-
-
 def _named(groups: Sequence[Group]) -> list[str]:
     """Names of the rewards of groups, in the order in which they come."""
-    return list(dict.fromkeys(name for group in groups for rollout in group.rollouts for name in _parts(rollout)))
+    return list(dict.fromkeys(name for group in groups for rollout in group.rollouts for name in rollout.parts))
 
 
 def _features(rollout: Rollout) -> Mapping[str, float]:
     """Structural features of an answer: what the task calls so, else its parts."""
     score = rollout.score
     features = score.info.get("features") if score else None
-    return features if isinstance(features, Mapping) else _parts(rollout)
+    return features if isinstance(features, Mapping) else rollout.parts
 
 
 def _columns(
@@ -316,3 +314,41 @@ def _charge(scores: Scores, coef: float, gaps: list[float]) -> Floats:
         sums.append(row)
     kl_gk = torch.tensor(sums, dtype=torch.float64)
     return np.asarray((coef * as_reward(kl_gk, "minimize")).numpy())
+
+
+def stratum_of(task: Task, prompt: Prompt) -> str:
+    """Return the stratum of a prompt: its value of the first key that the task names; ``none`` where it names none."""
+    return next(iter(task.strata(prompt).values()), "none")
+
+
+def group_weights(strata: Sequence[str]) -> list[float]:
+    """Return the weight of each group of a batch from the stratum of each: positive, with a mean of 1.
+
+    With ``N`` groups of a task in a batch, ``S`` different strata among them and ``n_s`` groups of stratum ``s``, a
+    group of stratum ``s`` weighs ``w_s = N / (S n_s)``, so that every stratum weighs ``N / S`` in all.  A stratum that
+    a batch does not hold weighs nothing in it, and the others share alike.  Groups without contrast count among the
+    ``n_s``: they add nothing, and those beside them weigh no more for it, so that the expected gradient is that of the
+    mean over strata of the expected reward.
+
+    >>> group_weights(["yes", "yes", "yes", "no"])
+    [0.6666666666666666, 0.6666666666666666, 0.6666666666666666, 2.0]
+    """
+    counts = Counter(strata)
+    return [len(strata) / (len(counts) * counts[stratum]) for stratum in strata]
+
+
+def balanced_tasks(sections: Sequence[TaskSection], tasks: Mapping[str, Task]) -> dict[str, Task]:
+    """Return the tasks by name whose sections ask for balance; ``tasks`` come in the sections' order.
+
+    Raises:
+        InputError: Such a task names no strata.
+    """
+    balanced: dict[str, Task] = {}
+    for index, (section, (name, task)) in enumerate(zip(sections, tasks.items(), strict=True)):
+        if not section.balance:
+            continue
+        prompt = next(iter(task.prompts("train", 0)), None)
+        if prompt is not None and not task.strata(prompt):
+            raise InputError(f"tasks.{index}.balance: task {name!r} names no strata to balance; remove the key")
+        balanced[name] = task
+    return balanced

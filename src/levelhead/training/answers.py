@@ -10,7 +10,7 @@ from levelhead import metrics as metric
 from levelhead.diagnosis.sameness import Likeness, alike, metrics, over_forms
 from levelhead.records import Group, Prompt, Rollout
 from levelhead.tasks.base import Task
-from levelhead.training.balance import stratum_of
+from levelhead.training.advantages import stratum_of
 
 SOLVED_AT = 0.5
 """A group whose rewards are all equal counts as solved from this reward on, else as failed."""
@@ -84,8 +84,7 @@ def _meanings(task: Task, group: Group) -> list[str]:
 
 def success(rollout: Rollout) -> bool:
     """Whether a rollout succeeded: by the ``success`` part of its score where there is one, else by its reward."""
-    parts = rollout.score.parts if rollout.score is not None else {}
-    return parts.get("success", rollout.reward) >= SOLVED_AT
+    return rollout.parts.get("success", rollout.reward) >= SOLVED_AT
 
 
 def _over_forms(

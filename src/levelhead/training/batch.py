@@ -268,7 +268,7 @@ def _parts(rollouts: Sequence[Rollout], task: str | None) -> Mapping[str, float]
     """Mean and standard deviation of each named reward, under the task's name where one is given."""
     columns: dict[str, list[float]] = {}
     for rollout in rollouts:
-        for name, value in (rollout.score.parts if rollout.score else {}).items():
+        for name, value in rollout.parts.items():
             columns.setdefault(name, []).append(value)
     mean_of, std_of = (
         (metric.PART_MEAN, metric.PART_STD) if task is None else (metric.TASK_PART_MEAN, metric.TASK_PART_STD)

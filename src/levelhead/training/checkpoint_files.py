@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.policy.manifest import STATE, DamagedError, step_folders
 
 TRAINING = "training.pt"
@@ -40,12 +40,10 @@ class State:
         best_name: Name that the best policy would have as a step checkpoint; empty in older checkpoints.
         seconds: Spent so far, over all sittings.
         stream: Position in the prompts.
-        trainer: State of the GRPO trainer, in checkpoints of before ``training.pt`` held it whole; else empty.
         lost: Updates without a finite gradient, in a row.
         unevaluated: Whether the evaluation that follows this step is still to be made.
         recipe: File name of the recipe in force, in the run's folder.
         baselines: Answers that evaluations have seen, candidates of the best constant answer.
-        identities: What observers of batches go on with, in checkpoints of before ``training.pt`` held it; else empty.
         digest: Hashes of what the next step begins with, by part.
         front: The Pareto front so far: objectives, reference, points, and the checkpoints that are kept of it.
     """
@@ -61,12 +59,10 @@ class State:
     best_name: str = ""
     seconds: float = 0.0
     stream: dict[str, Any] = field(default_factory=dict)
-    trainer: dict[str, Any] = field(default_factory=dict)
     lost: int = 0
     unevaluated: bool = False
     baselines: dict[str, Any] = field(default_factory=dict)
     recipe: str = "recipe.yaml"
-    identities: dict[str, Any] = field(default_factory=dict)
     digest: dict[str, str] = field(default_factory=dict)
     front: dict[str, Any] = field(default_factory=dict)
 
@@ -84,7 +80,13 @@ def read_state(folder: Path) -> State:
     """
     path = folder / STATE
     try:
-        state = State(**json.loads(path.read_text(encoding="utf-8")))
+        values = dict(json.loads(path.read_text(encoding="utf-8")))
+        values.pop("identities", None)  # of before ``training.pt`` held all that watchers go on with
+        if values.pop("trainer", None):
+            raise InputError(
+                f"{path}: holds the trainer's state, as the first versions wrote it; begin again with --out"
+            )
+        state = State(**values)
         state.best = None if state.best is None else float(state.best)  # written as text where it is not finite
         return state
     except FileNotFoundError:
@@ -124,8 +126,7 @@ def read_training(folder: Path, device: torch.device) -> dict[str, Any]:
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # which errors there are depends on where the file is cut off
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DamagedError(folder, TRAINING, f"it cannot be read: {reason}") from None
+        raise DamagedError(folder, TRAINING, f"it cannot be read: {first_line(error)}") from None
     return state
 
 

@@ -23,7 +23,7 @@ from levelhead.training.collect import Collector
 from levelhead.training.evaluate import Baselines, TaskResult, evaluate
 from levelhead.training.fidelity import OTHERWISE, sampled_otherwise
 from levelhead.training.loop import EventLoop
-from levelhead.training.prepare import Setup, name_of
+from levelhead.training.prepare import Setup
 from levelhead.training.rundir import RunDir
 from levelhead.training.shortcuts import shortcut
 from levelhead.training.trackers import Trackers
@@ -224,7 +224,7 @@ def summary(
 
 def ways_out(recipe: Recipe, name: str) -> Phrase:
     """Return what to change so that reading pays before a constant answer does, as keys of the recipe."""
-    (section,) = (task for task in recipe.tasks if name_of(task) == name)
+    (section,) = (task for task in recipe.tasks if task.title == name)
     ways = [LONGER(steps=recipe.sft.steps) if recipe.sft else TEACH(), BALANCE()]
     if isinstance(section, Faithfulness) and section.unanswerable > 0:
         ways.append(WITHHOLD(share=section.unanswerable))

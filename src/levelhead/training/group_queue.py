@@ -30,8 +30,15 @@ from levelhead.training.batch_report import describe, fill
 from levelhead.training.collect import rollout_seed
 from levelhead.training.collected import Collected
 from levelhead.training.curriculum import has_contrast
-from levelhead.training.group_sampler import GroupSampler, SamplingSetup, oldest_version
-from levelhead.training.pending_group import PendingGroup, Take, read_line, write_line
+from levelhead.training.group_sampler import (
+    GroupSampler,
+    PendingGroup,
+    SamplingSetup,
+    Take,
+    oldest_version,
+    read_line,
+    write_line,
+)
 
 
 class GroupQueue:

@@ -9,14 +9,14 @@ term's backward pass with a value of 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from levelhead import metrics as metric
 from levelhead.message import Message
 from levelhead.objective.aggregation import ConflictMonitor, GradientMerger, MergeReport
-from levelhead.objective.terms import Sense, Term
+from levelhead.objective.terms import Term
 from levelhead.policy.policy import Policy
 from levelhead.recipe.objective import MergeSection
 from levelhead.recipe.training import Grpo
@@ -81,23 +81,13 @@ def _filler(policy: Policy, objective: Objective, task: str, plan: Plan, tokens:
     return [replace(term, value=term.value * 0.0) for term in terms]
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A term without its value."""
-
-    name: str
-    sense: Sense
-    weight: float
-    task: str | None
-
-
 def _completed(terms: Sequence[Term], ranks: Ranks) -> list[Term]:
     """The terms that any process has, in one order; a value of 0 stands for those that are not among one's own."""
-    shapes = [_Shape(t.name, t.sense, t.weight, t.task) for t in terms]
+    shapes = [(t.name, t.sense, t.weight, t.task) for t in terms]
     everywhere = dict.fromkeys(shape for part in ranks.gathered(shapes) for shape in part)
     own = dict(zip(shapes, terms, strict=True))
     zero = torch.stack([term.value for term in terms]).sum() * 0.0
-    return [own.get(s) or Term(s.name, zero, s.sense, s.weight, s.task) for s in everywhere]
+    return [own.get((n, s, w, task)) or Term(n, zero, s, w, task) for n, s, w, task in everywhere]
 
 
 SWITCHED = "merge-switched"

@@ -24,13 +24,11 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe import Recipe
 from levelhead.recipe.model import Model
 from levelhead.recipe.objective import make_task_weights
-from levelhead.recipe.task import TaskSection
 from levelhead.recipe.training import Grpo, Sft
 from levelhead.records import Event
 from levelhead.tasks.base import Task
 from levelhead.tasks.registry import make_task
-from levelhead.training.advantages import AdvantageEstimator, declared_rewards, make_shapers
-from levelhead.training.balance import balanced_tasks
+from levelhead.training.advantages import AdvantageEstimator, balanced_tasks, declared_rewards, make_shapers
 from levelhead.training.coefficients import check_task_weights, facts_of
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.lengths import Overlong, fit_prompts
@@ -69,7 +67,7 @@ class Setup:
 
 def make_tasks(recipe: Recipe, given: Mapping[str, Task] | None = None) -> dict[str, Task]:
     """Build the recipe's tasks, in order; ``given`` ones (from Python) are taken as they are."""
-    return {name_of(s): (given or {}).get(name_of(s)) or make_task(s) for s in recipe.tasks}
+    return {s.title: (given or {}).get(s.title) or make_task(s) for s in recipe.tasks}
 
 
 def check_attention(section: Model) -> None:
@@ -135,11 +133,6 @@ def with_steps(recipe: Recipe, tasks: Mapping[str, Task]) -> Recipe:
     return recipe.model_copy(update=lasting)
 
 
-def name_of(section: TaskSection) -> str:
-    """Name of a task in metrics and reports."""
-    return section.name or str(getattr(section, "kind", "task"))
-
-
 def prepare(
     recipe: Recipe,
     *,
@@ -172,7 +165,7 @@ def prepare(
     ready = make_tasks(share or recipe, tasks)
     balanced_tasks(recipe.tasks, ready)
     if recipe.grpo is not None:
-        shares = {name_of(section): section.weight for section in recipe.tasks}
+        shares = {section.title: section.weight for section in recipe.tasks}
         check_task_weights(make_task_weights(recipe.grpo.task_weights), facts_of(shares, ready))
     if policy is None and checkpoint is not None:
         policy = load_checkpoint(recipe.model, checkpoint, seed=recipe.seed, load=load)
@@ -182,7 +175,7 @@ def prepare(
         policy.disable_dropout()
     overlong = fit_prompts(recipe, ready, policy)
     recipe = with_steps(recipe, ready)
-    shares = {name_of(section): section.weight for section in recipe.tasks}
+    shares = {section.title: section.weight for section in recipe.tasks}
     return Setup(recipe, ready, shares, policy, overlong)
 
 
@@ -223,11 +216,11 @@ def make_objective(
         InputError: A task that is to be balanced names no strata, or shaping does not fit the estimator.
         ValueError: Settings of a controller do not fit each other.
     """
-    weights = {name_of(task): task.weight for task in recipe.tasks}
-    kl = {name_of(task): task.kl for task in recipe.tasks}
-    controllers = {name_of(task): task.kl_controller for task in recipe.tasks}
+    weights = {task.title: task.weight for task in recipe.tasks}
+    kl = {task.title: task.kl for task in recipe.tasks}
+    controllers = {task.title: task.kl_controller for task in recipe.tasks}
     objective = Objective(section, weights, kl, controllers, tasks)
-    shapers = make_shapers({name_of(task): task.shaping for task in recipe.tasks}, section)
+    shapers = make_shapers({task.title: task.shaping for task in recipe.tasks}, section)
     ready = tasks or {}
     balanced, declared = balanced_tasks(recipe.tasks, ready) if ready else {}, declared_rewards(ready.values())
     return objective, AdvantageEstimator(section, shapers, balanced=balanced, declared=declared)
@@ -296,7 +289,7 @@ def _texts(tasks: Mapping[str, Task]) -> Iterator[str]:
                         yield str(answer)
                 continue
             for prompt in itertools.islice(prompts, TOKENIZER_ITEMS):
-                yield from (str(message.get("content", "")) for message in prompt.messages)
+                yield from prompt.texts
                 yield from task.oracle(prompt) or ()
             yield from task.lexicon()
     finally:

@@ -162,7 +162,7 @@ def load_trainer(trainer: GrpoTrainer, saved: Mapping[str, Any], plan: Resumptio
 
     Args:
         trainer: Just made from the recipe.
-        saved: As :func:`levelhead.training.stateful.trainer_state` returned it.
+        saved: The trainer's state in the checkpoint.
         plan: What has changed.
 
     Raises:

@@ -43,7 +43,6 @@ from levelhead.training.sft import SftTrainer
 from levelhead.training.sharding.setup import make_checkpoints, servers, shared_setup
 from levelhead.training.sharding.shards import with_shards
 from levelhead.training.sinks import ProgressSink
-from levelhead.training.stateful import trainer_state, watch_state
 from levelhead.training.step_result import StepResult, Trainer
 from levelhead.training.stream import Stream
 from levelhead.training.trackers import Trackers
@@ -204,7 +203,7 @@ class Run:
             self.watch,
         )
         if self._resumed is not None and resumed:
-            load_trainer(trainer, trainer_state(self.state.trainer, self._resumed), self._plan)
+            load_trainer(trainer, self._resumed["trainer"], self._plan)
             trainer.watch.recall(self.folder.steps("grpo"))
         self._ready(trainer)
         self.queue, self._trainer_state = trainer.queue, trainer.state_dict()
@@ -250,7 +249,8 @@ class Run:
             self.state.stage, self.state.step, self.state.done = stage, 0, False
         self.watch = BatchWatch.of(config, self.setup.tasks, self.held_out)
         if self._resumed is not None and self.state.stage == stage and self.state.step:
-            watched = watch_state(self.state.identities, self._resumed)
+            # Checkpoints of before there were watchers hold the items of their epoch under another name.
+            watched = self._resumed.get("watch") or {"reported": [], "items": self._resumed.get("identities")}
             self.watch.load_state_dict(watched, forget_items=self._plan.touched("tasks*"))
         return stream, updater
 
@@ -355,10 +355,10 @@ class Run:
         self.state.seconds += now - self._began
         self._began = now
         self.state.stage = stage
-        self.state.stream, self.state.trainer = trainer.position.state_dict(), {}
+        self.state.stream = trainer.position.state_dict()
         self.state.sizes, self.state.last_row = self.folder.sizes(), self.folder.last_row()
         self.state.baselines = self.evaluator.state_dict()
-        self.state.identities, self.state.digest = {}, self._digest()
+        self.state.digest = self._digest()
         training = trainer.updater.state_dict() | {"watch": self.watch.state_dict()}
         training |= {"trainer": self._trainer_state} if self._trainer_state else {}
         path = self.checkpoints.save(self.policy, self.state, training)

@@ -73,7 +73,7 @@ def shortcut(task: Task, groups: Sequence[Group], score: Score | None) -> Shortc
 def _taken(kind: str, prompt: Prompt, text: str) -> bool:
     """Whether an answer is of a kind."""
     words = re.findall(r"\w+", text.casefold())
-    asked = str(prompt.messages[-1].get("content", ""))
+    asked = prompt.texts[-1]
     if kind == "repeats":
         return len(words) >= LONG and len(set(words)) <= DISTINCT * len(words)
     if kind == "echoes":

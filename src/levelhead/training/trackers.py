@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.message import Message
 from levelhead.recipe import Recipe, plain
 from levelhead.records import Event, StepRecord
@@ -168,7 +168,9 @@ class Trackers:
             except Exception as error:
                 # Hours of training are worth more than their curve in one more place.
                 self._trackers.pop(name)
-                self._events.append(Event(step, TRACKER_FAILED, "warning", FAILED(name=name, reason=_reason(error))))
+                self._events.append(
+                    Event(step, TRACKER_FAILED, "warning", FAILED(name=name, reason=first_line(error)[:200]))
+                )
 
 
 def tag(stage: str, name: str) -> str:
@@ -208,7 +210,7 @@ def make_trackers(recipe: Recipe, folder: Path) -> Trackers:
             trackers[name] = _TRACKERS[name](recipe, folder, ids)
         except Exception as error:
             Trackers(trackers).close()
-            raise InputError(f"log.report_to: {name}: {_reason(error)}") from error
+            raise InputError(f"log.report_to: {name}: {first_line(error)[:200]}") from error
     if ids:
         path.write_text(json.dumps(ids) + "\n", encoding="utf-8")
     return Trackers(trackers)
@@ -219,10 +221,6 @@ def _installed(package: str) -> bool:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def _value(value: Any) -> Any:

@@ -13,8 +13,9 @@ from levelhead.message import Message
 from levelhead.policy.policy import Policy
 from levelhead.policy.sharding import piece
 from levelhead.records import Event
-from levelhead.rollout.generators.base import Completion, Generator, Remote, Request
-from levelhead.rollout.generators.make import make_generator, make_local
+from levelhead.rollout.generators.base import Completion, Generator, Remote, Request, compute_thread
+from levelhead.rollout.generators.local import LocalGenerator
+from levelhead.rollout.generators.make import make_generator
 from levelhead.training.loop import EventLoop
 
 STRIDE = 61
@@ -69,8 +70,7 @@ class WeightCopies:
         if not ahead:
             self._copies.append(WeightCopy(policy.samples_from))
             return
-        setting = torch.get_num_threads(), policy.device
-        self._executor = ThreadPoolExecutor(1, "levelhead-generator", _set_up_thread, setting)
+        self._executor = compute_thread(policy.device)
         if isinstance(beside, Remote):
             copy = self._make()
             self._engine = make_generator(copy.policy, beside=beside)
@@ -124,7 +124,7 @@ class WeightCopies:
             return self._engine
         if self._executor is None:
             return self._beside
-        copy.lanes.append(make_local(copy.policy, self._executor))
+        copy.lanes.append(LocalGenerator(copy.policy, executor=self._executor))
         return copy.lanes[-1]
 
     def stale_events(self, step: int) -> list[Event]:
@@ -160,17 +160,16 @@ class WeightCopies:
         copy.policy.follow(source)
         copy.version = copy.policy.version = self._policy.version
         copy.lanes.clear()
-        self._stale += stale_weights(copy.policy, source, 0)
+        self._stale += stale_weights(copy.policy, source)
 
 
 @torch.no_grad()
-def stale_weights(copy: Policy, policy: Policy, step: int) -> list[Event]:
+def stale_weights(copy: Policy, policy: Policy) -> list[Event]:
     """Report a copy of the policy that samples and has other weights after a sync, one entry in 61 compared.
 
     Args:
         copy: Has just taken over the weights.
         policy: Of which they are.
-        step: To date the event by.
     """
     stale = [
         name
@@ -182,7 +181,7 @@ def stale_weights(copy: Policy, policy: Policy, step: int) -> list[Event]:
     names = ", ".join(stale[:3])
     text = STALE(names=MORE(names=names, count=len(stale) - 3) if len(stale) > 3 else names)
     evidence = {"weights": stale[:8], "version": policy.version}
-    return [Event(step, "weight-sync", "critical", text, "warn", evidence)]
+    return [Event(0, "weight-sync", "critical", text, "warn", evidence)]
 
 
 class SharedLane:
@@ -221,9 +220,3 @@ class SharedLane:
 
     async def close(self) -> None:
         """Whoever made the lane closes it."""
-
-
-def _set_up_thread(threads: int, device: torch.device) -> None:
-    torch.set_num_threads(threads)  # a new thread would take as many as there are cores
-    if device.type == "cuda":
-        torch.cuda.set_device(device)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +42,8 @@ PAGE = [
     node(6, "InlineTextBox", "Go"),
     node(7, "StaticText", "some words", 8),
     node(8, "InlineTextBox", "some words"),
-    node(9, "textbox", "Name", bid="a14", value={"value": "Ada"}, has={"focused": True}),
+    node(9, "textbox", "Name", 14, bid="a14", value={"value": "Ada"}, has={"focused": True}),
+    node(14, "StaticText", "Ada"),
     node(10, "generic", "", 11, bid="15"),
     node(11, "StaticText", "a span that takes clicks"),
     node(12, "combobox", "", bid="16", has={"expanded": False}),
@@ -166,3 +173,24 @@ def test_without_browsergym_the_way_to_get_it_is_told() -> None:
     section = BrowserGym(kind="browsergym", tasks=["browsergym/no_such_benchmark.x"])
     with pytest.raises(InputError, match="pip install browsergym"):
         BrowserGymTask(section)
+
+
+PYTHON = os.environ.get("LEVELHEAD_BROWSERGYM") or (sys.executable if find_spec("browsergym") else "")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not PYTHON, reason="needs browsergym-miniwob: LEVELHEAD_BROWSERGYM names a Python that has it")
+@pytest.mark.skipif("MINIWOB_URL" not in os.environ, reason="needs MINIWOB_URL, where BrowserGym finds its pages")
+def test_browsergyms_own_pages_are_played_by_what_is_shown() -> None:
+    program = Path(__file__).resolve().parents[2] / "browsergym_program.py"
+    environment = {**os.environ, "PYTHONPATH": str(program.parents[1] / "src")}
+    pages = ["click-test", "enter-text", "choose-list"]
+    ended = subprocess.run(
+        [PYTHON, str(program), *pages], capture_output=True, text=True, env=environment, timeout=280, check=True
+    )
+    played = json.loads(ended.stdout.splitlines()[-1])
+    assert [(one["page"], one["total"], one["events"]) for one in played] == [(page, 1.0, 0) for page in pages]
+    assert played[0]["seen"][0].endswith('Page:\n[1] button "Click Me!"')
+    filled = played[1]["seen"][1].splitlines()
+    assert filled[-2].startswith("[1] textbox value=")
+    assert len(filled) == 5, "what stands in a field is shown once"

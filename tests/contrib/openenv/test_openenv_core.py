@@ -1,72 +1,63 @@
-"""Our client against a server made with the package openenv-core itself."""
+"""Our client against servers made with the package openenv-core itself, in an environment of its own.
+
+``LEVELHEAD_OPENENV`` names the Python that has the package; without it, this one where it has.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
-
-pytest.importorskip(
-    "openenv.core.env_server.http_server", reason="needs the package openenv-core", exc_type=ImportError
-)
-
-import uvicorn
-from openenv.core.env_server.http_server import create_fastapi_app
-from openenv.core.env_server.interfaces import Environment
-from openenv.core.env_server.types import Action, Observation, State
 
 from levelhead.contrib.openenv import OpenEnvTask
 from levelhead.contrib.openenv.client import OpenEnvClient
 from levelhead.contrib.openenv.wire import WireError
+from levelhead.errors import InputError
 from levelhead.recipe.environments import OpenEnv
+from levelhead.tasks.tool_formats import Call
+from levelhead.tasks.tool_reader import calling, named
+from text.families import codec_of
+
+PYTHON = os.environ.get("LEVELHEAD_OPENENV") or (sys.executable if find_spec("openenv") else "")
+SERVER = Path(__file__).resolve().parents[2] / "openenv_server.py"
+
+pytestmark = pytest.mark.skipif(
+    not PYTHON, reason="needs the package openenv-core: LEVELHEAD_OPENENV names a Python that has it"
+)
 
 
-class Guess(Action):
-    number: int
-
-
-class Hint(Observation):
-    goal: str = "guess"
-    text: str = ""
-
-
-class Guessing(Environment):  # type: ignore[misc,type-arg]
-    """Guess the seed."""
-
-    SUPPORTS_CONCURRENT_SESSIONS = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._state = State()
-        self._secret = 0
-
-    def reset(self, seed: int | None = None, episode_id: str | None = None, **_: object) -> Hint:
-        self._secret, self._state = seed or 0, State(episode_id=episode_id, step_count=0)
-        return Hint(text="?")
-
-    def step(self, action: Guess, timeout_s: float | None = None, **_: object) -> Hint:
-        self._state.step_count += 1
-        right = action.number == self._secret
-        return Hint(text="right" if right else "wrong", done=right, reward=1.0 if right else 0.0)
-
-    @property
-    def state(self) -> State:
-        return self._state
+@contextmanager
+def serving(name: str) -> Iterator[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    program = subprocess.Popen(
+        [PYTHON, str(SERVER), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{int(program.stdout.readline())}"
+    finally:
+        program.stdin.close()
+        program.wait(20)
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    app = create_fastapi_app(Guessing, Guess, Hint, max_concurrent_envs=4)
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.05)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join(10)
+    with serving("guess") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def tools_url() -> Iterator[str]:
+    with serving("counter") as address:
+        yield address
 
 
 async def test_our_client_plays_on_openenvs_own_server(url: str) -> None:
@@ -99,3 +90,36 @@ async def test_episodes_of_a_task_run_on_openenvs_own_server(url: str) -> None:
 
     assert await asyncio.gather(*(play(seed) for seed in range(5))) == [1.0] * 5
     await task.close()
+
+
+async def test_the_tools_of_openenvs_own_server_are_called_and_each_call_has_its_reward(tools_url: str) -> None:
+    task = OpenEnvTask(OpenEnv(kind="openenv", url=tools_url, tools=True, sessions=3))
+    assert task.tools is not None
+    assert task.tools.names == ["add", "fail"]
+    task.tools.learn_format(codec_of("qwen25"), task.name, 4000)
+
+    def call(name: str, **arguments: int) -> str:
+        return task.tools.written(prompt.messages, calling("", [Call(name, arguments)]), prompt.chat)  # type: ignore[union-attr]
+
+    prompt = task.prompt("", 5)
+    assert [named(tool) for tool in prompt.chat.tools] == ["add", "fail"]
+    episode = task.episode(prompt)
+    assert (await episode.observe())[-1]["content"] == "Step 1\nGoal: count to 5\nPage:\nnow 0"
+    step = await episode.act("First three." + call("add", number=3))
+    assert (step.done, step.reward) == (False, 0.5)
+    *_, turn, result = await episode.observe()
+    assert (turn["content"], result["role"], result["content"]) == ("First three.", "tool", "now 3")
+    assert (await episode.act(call("fail"))).reward == 0.0
+    assert "it went wrong" in (await episode.observe())[-1]["content"]
+    assert (await episode.act(call("nothing"))).reward == 0.0
+    assert (await episode.observe())[-1]["content"].startswith("error: ")
+    step = await episode.act(call("add", number=1) + call("add", number=1) + call("add", number=1))
+    assert (step.done, step.reward) == (True, 1.0)
+    assert step.score is not None
+    assert (step.score.total, step.score.info["calls"], step.score.info["failed_calls"]) == (1.5, 5, 2)
+    await task.close()
+
+
+def test_a_server_without_tools_is_refused_before_the_first_step(url: str) -> None:
+    with pytest.raises(InputError, match=r"tasks\[\]\.tools: .* lists no tools"):
+        OpenEnvTask(OpenEnv(kind="openenv", url=url, tools=True))

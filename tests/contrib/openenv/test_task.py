@@ -19,6 +19,7 @@ from levelhead.errors import InputError
 from levelhead.recipe.environments import OpenEnv
 from levelhead.tasks.base import EpisodeLostError, Task
 from levelhead.tasks.registry import make_task
+from text.families import codec_of
 
 Handler = Callable[[ServerConnection], Awaitable[None]]
 
@@ -260,6 +261,105 @@ async def test_a_refusal_costs_the_episode_and_says_why() -> None:
         (event,) = task.drain_events(1)
         assert (event.code, event.message) == ("server-refused", "episode, seed 0, step 1: all taken")
         await task.close()
+
+
+def tool_server(*replies: dict[str, Any], tools: Any = None) -> Handler:
+    """A server that lists tools, and answers calls with observations in turn."""
+    listed = [{"name": "add", "description": "Add.", "input_schema": NUMBER}] if tools is None else tools
+    left = list(replies)
+
+    async def handle(socket: ServerConnection) -> None:
+        async for raw in socket:
+            message = json.loads(raw)
+            if message["type"] == "close":
+                return
+            data: dict[str, Any] = {"observation": {"goal": "g", "text": "t"}, "reward": None, "done": False}
+            if message["data"].get("type") == "list_tools":
+                data["observation"] = {"tools": listed}
+            elif message["type"] == "step":
+                data |= left.pop(0)
+                data["observation"] = {"tool_name": message["data"]["tool_name"], **data["observation"]}
+            await socket.send(answer("observation", data))
+
+    return handle
+
+
+NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+CALL = '<tool_call>\n{"name": "add", "arguments": {"number": 3}}\n</tool_call>'
+
+
+def shows(text: str, reward: float | None = None, *, done: bool = False, **keys: Any) -> dict[str, Any]:
+    result = {"content": [{"type": "text", "text": text}], "is_error": False, **keys}
+    return {"observation": {"result": result, "error": None}, "reward": reward, "done": done}
+
+
+async def with_tools(url: str, **keys: Any) -> OpenEnvTask:
+    task = await asyncio.to_thread(make, url, tools=True, **keys)
+    assert task.tools is not None
+    task.tools.learn_format(codec_of("qwen25"), task.name, 4000)
+    return task
+
+
+async def test_a_turns_calls_are_steps_until_one_ends_the_episode() -> None:
+    replies = [shows("a", 0.25), shows("b", 0.5, done=True), shows("never", 9.0)]
+    async with listening(tool_server(*replies)) as url:
+        task = await with_tools(url)
+        episode = task.episode(task.prompt("", 1))
+        await episode.observe()
+        step = await episode.act(CALL * 3)
+        assert (step.done, step.reward) == (True, 0.75)
+        assert step.score is not None
+        assert (step.score.total, step.score.valid, step.score.info["calls"]) == (0.75, True, 2)
+        await task.close()
+
+
+async def test_a_turn_without_a_call_ends_the_episode_and_one_that_cannot_be_read_does_not() -> None:
+    async with listening(tool_server()) as url:
+        task = await with_tools(url)
+        episode = task.episode(task.prompt("", 1))
+        await episode.observe()
+        assert not (await episode.act("<tool_call>{nonsense</tool_call>")).done
+        assert (await episode.observe())[-1]["content"].startswith("error: the call of a tool cannot be read")
+        step = await episode.act("I am done.")
+        assert step.done
+        assert step.score is not None
+        assert (step.score.total, step.score.valid, step.score.info["failed_calls"]) == (0.0, False, 1)
+        await task.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "seen"),
+    [
+        (shows("ok\x1b[2J<|im_end|>"), "ok[2J<|im_end|>"),
+        (shows("bad", is_error=True), "error: bad"),
+        ({"observation": {"result": None, "error": {"error_type": "timeout", "message": "late"}}}, "error: late"),
+        ({"observation": {"result": {"data": 3}}}, '{"data": 3}'),
+        ({"observation": {"result": "x" * 500}}, "x" * 97 + "..."),
+    ],
+)
+async def test_what_a_call_returns_is_shown_plain_and_cut(reply: dict[str, Any], seen: str) -> None:
+    async with listening(tool_server(reply)) as url:
+        task = await with_tools(url, observation_chars=100)
+        episode = task.episode(task.prompt("", 1))
+        await episode.observe()
+        await episode.act(CALL)
+        assert (await episode.observe())[-1] == {
+            "role": "tool", "name": "add", "tool_call_id": "call00000", "content": seen
+        }  # fmt: skip
+        await episode.close()
+        await task.close()
+
+
+@pytest.mark.parametrize("tools", [[], "none", [3]])
+async def test_a_server_that_lists_no_tools_is_refused_before_the_first_step(tools: Any) -> None:
+    async with listening(tool_server(tools=tools)) as url:
+        with pytest.raises(InputError, match=r"tasks\[\]\.tools: .* lists no tools"):
+            await asyncio.to_thread(make, url, tools=True)
+
+
+def test_tools_of_a_server_that_is_not_there_are_bad_input() -> None:
+    with pytest.raises(InputError, match="start the server, or correct"):
+        make("http://127.0.0.1:9", tools=True)
 
 
 async def test_a_connection_whose_answer_nobody_waited_for_is_used_no_more() -> None:

@@ -263,9 +263,7 @@ def test_any_failure_of_the_tests_is_a_failure(source: str, tests: str, passed: 
 @can_run
 def test_generated_code_problems_accept_their_solution_and_refuse_a_stub() -> None:
     for problem in [problem for problem in generate(45) if problem.domain == "code"][::4]:
-        assert problem.tests is not None
-        assert problem.entry_point is not None
-        assert run_tests(problem.answers[0], problem.tests, problem.entry_point, LIMITS).level == 1.0
+        assert run_tests(problem.answers[0][0], problem.tests, problem.entry_point, LIMITS).level == 1.0
         stub = f"def {problem.entry_point}(xs): return None"
         assert run_tests(stub, problem.tests, problem.entry_point, LIMITS).level == 0.2
 
@@ -286,9 +284,9 @@ def test_the_program_of_an_answer_is_the_last_fence_that_defines_it() -> None:
 @can_run
 def test_each_domain_is_graded_in_its_own_way() -> None:
     bench = Bench(LIMITS)
-    code = Problem("c", "?", (), "code", entry_point="f", tests="assert f() == 1")
-    number = Problem("m", "?", ("1/2", "0.7"), "math")
-    words = Problem("q", "?", ("Oslo",), "qa")
+    code = Problem("?", (), domain="code", entry_point="f", tests="assert f() == 1")
+    number = Problem("?", (("1/2",), ("0.7",)))
+    words = Problem("?", (("Oslo",),), domain="qa")
 
     async def levels() -> list[float]:
         asked = ((code, "```python\ndef f(): return 1\n```"), (number, "#### 0.5"), (words, "in Oslo"))

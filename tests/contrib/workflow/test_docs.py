@@ -68,7 +68,7 @@ def test_the_sentences_about_the_simulator_state_its_numbers() -> None:
 def test_the_table_of_best_workflows_is_what_the_code_chooses() -> None:
     reward, limits = WeightedReward(kind="weighted"), Limits()
     trees = dict(catalogue(limits))
-    classes = [Problem(f"{d}-{h}", "?", ("1",), d, h) for d in DOMAINS for h in DIFFICULTIES]
+    classes = [Problem("?", (("1",),), id=f"{d}-{h}", domain=d, difficulty=h) for d in DOMAINS for h in DIFFICULTIES]
     fixed = best_fixed_workflow(classes, reward, limits)
     assert f"The best fixed workflow is `{fixed}`" in FLAT
     for problem in classes:

@@ -28,9 +28,14 @@ from levelhead.tasks.sandbox import ProgramResult, run
 from sandboxed import can_run
 
 SANDBOX = SandboxLimits(cpu_s=1, wall_s=60, isolation="none")
-MATH = Problem("m", "What is 6 * 7?", ("42",), "math")
+MATH = Problem("What is 6 * 7?", (("42",),), id="m")
 CODE = Problem(
-    "c", "Write f(x) that returns x + 1.", (), "code", entry_point="f", tests="assert f(1) == 2\nassert f(5) == 6"
+    "Write f(x) that returns x + 1.",
+    (),
+    id="c",
+    domain="code",
+    entry_point="f",
+    tests="assert f(1) == 2\nassert f(5) == 6",
 )
 
 

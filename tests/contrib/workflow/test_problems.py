@@ -81,9 +81,9 @@ def _solve_qa(question: str) -> str:
 def test_generated_answers_are_right_by_a_second_solution() -> None:
     for problem in generate(450):
         if problem.domain == "math":
-            assert problem.answers == (str(_solve_math(problem.question)),), problem.question
+            assert problem.answers == ((str(_solve_math(problem.question)),),), problem.question
         elif problem.domain == "qa":
-            assert problem.answers == (_solve_qa(problem.question),), problem.question
+            assert problem.answers == ((_solve_qa(problem.question),),), problem.question
 
 
 def test_harder_generated_problems_are_longer() -> None:
@@ -109,10 +109,10 @@ def test_rows_with_a_domain_are_read(tmp_path: Path) -> None:
         },
     )
     one, two, three, four = load(jsonl(tmp_path, *rows))
-    assert (one.answers, one.difficulty) == (("2",), "easy")
-    assert (two.answers, two.difficulty) == (("Oslo", "Oslo city"), "medium")
+    assert (one.answers, one.difficulty) == ((("2",),), "easy")
+    assert (two.answers, two.difficulty) == ((("Oslo",), ("Oslo city",)), "medium")
     assert (three.tests, three.answers, three.entry_point) == ("assert f(1) == 1", (), "f")
-    assert (four.tests, four.answers) == ("assert g() is None", ("def g(): ...",))
+    assert (four.tests, four.answers) == ("assert g() is None", (("def g(): ...",),))
     assert len({problem.id for problem in (one, two, three, four)}) == 4
 
 
@@ -147,12 +147,16 @@ def test_gsm8k_is_read_whole_and_every_answer_can_be_graded() -> None:
     assert {problem.domain for problem in problems} == {"math"}
     assert len({problem.difficulty for problem in problems}) == 3
     for problem in problems[::25]:
-        assert grade_number(f"So it is\n#### {problem.answers[0]}", problem.answers[0]) == 1.0
+        assert grade_number(f"So it is\n#### {problem.answers[0][0]}", problem.answers[0][0]) == 1.0
 
 
 def _pool(**sizes: int) -> list[Problem]:
     domains: dict[str, Domain] = {domain: domain for domain in DOMAINS}
-    return [Problem(f"{name}-{i}", f"{name}-{i}", ("1",), domains[name]) for name, n in sizes.items() for i in range(n)]
+    return [
+        Problem(f"{name}-{i}", (("1",),), id=f"{name}-{i}", domain=domains[name])
+        for name, n in sizes.items()
+        for i in range(n)
+    ]
 
 
 def test_an_epoch_keeps_its_ratios_at_every_point() -> None:
@@ -186,6 +190,5 @@ def test_a_public_data_set_brings_its_own_checker(name: str, domain: str, tmp_pa
     assert isinstance(task, WorkflowTask)
     for problem in (*task.problems("train"), *task.problems("eval")):
         assert (problem.domain, problem.dataset) == (domain, name)
-        assert problem.example is not None
-        assert asyncio.run(grade(problem, problem.example.solution, Bench()))[0] == 1.0
+        assert asyncio.run(grade(problem, problem.solution, Bench()))[0] == 1.0
         assert asyncio.run(grade(problem, "", Bench()))[0] == 0.0

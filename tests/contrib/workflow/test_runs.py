@@ -14,22 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelhead.contrib.workflow.analysis import (
-    STRUCTURES,
-    Batch,
     analyse,
     analyse_path,
     analyse_run,
-    batches_of_rollouts,
-    census,
-    choices,
     collapse_after_update,
-    is_workflow_log,
-    operators,
-    read_log,
-    structure,
     tasks_of,
-    written,
 )
+from levelhead.contrib.workflow.census import STRUCTURES, census, choices, operators, structure, written
+from levelhead.contrib.workflow.log import Batch, batches_of_rollouts, is_workflow_log, read_log
 from levelhead.doctor.page import page
 from levelhead.doctor.render import text
 from levelhead.doctor.report import examine

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from levelhead.contrib.workflow.analysis import Batch, analyse
+from levelhead.contrib.workflow.analysis import analyse
+from levelhead.contrib.workflow.log import Batch
 from levelhead.contrib.workflow.section import charts
 from levelhead.report import page as page_module
 from levelhead.report.page import render

@@ -40,7 +40,7 @@ def names(role: Role) -> st.SearchStrategy[str]:
 
 
 def problems(n: int, domain: Domain = "math", difficulty: Difficulty = "hard") -> list[Problem]:
-    return [Problem(f"p{i}", "?", ("1",), domain, difficulty) for i in range(n)]
+    return [Problem("?", (("1",),), id=f"p{i}", domain=domain, difficulty=difficulty) for i in range(n)]
 
 
 def jobs(text: str, items: list[Problem], sample: int = 0) -> list[Job]:
@@ -166,7 +166,10 @@ def test_the_best_workflow_is_no_worse_than_any_other_candidate_and_differs_betw
 
 def test_choosing_by_problem_beats_the_best_fixed_workflow_by_a_margin() -> None:
     limits = Limits()
-    items = [Problem(f"{domain}-{difficulty}", "?", ("1",), domain, difficulty) for domain, difficulty in CLASSES]
+    items = [
+        Problem("?", (("1",),), id=f"{domain}-{difficulty}", domain=domain, difficulty=difficulty)
+        for domain, difficulty in CLASSES
+    ]
     fixed = parse(best_fixed_workflow(items, REWARD, limits))
     by_class = statistics.fmean(
         expected(parse(best_workflow(*place, REWARD, limits)), *place, REWARD).reward for place in CLASSES

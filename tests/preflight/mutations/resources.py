@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import levelhead.preflight.checks.advice
-import levelhead.preflight.plan
+import levelhead.preflight.memory_plan
 from preflight.mutations.base import Mutation, patch
 
 LORA = "model.lora.r=4"
@@ -24,12 +24,12 @@ MUTATIONS = (
     Mutation(
         "memory/estimate",
         "the device has no memory to speak of",
-        patch(levelhead.preflight.plan, "capacity", lambda _: lambda _device: 1 << 20),
+        patch(levelhead.preflight.memory_plan, "capacity", lambda _: lambda _device: 1 << 20),
     ),
     Mutation(
         "memory/estimate",
         "the device has just as much memory as the runtime takes",
-        patch(levelhead.preflight.plan, "capacity", lambda _: lambda _device: 400 << 20),
+        patch(levelhead.preflight.memory_plan, "capacity", lambda _: lambda _device: 400 << 20),
         status="warn",
     ),
     _large("advice/grpo-learning-rate", "a hundred times too high", "grpo.optimizer.learning_rate=1e-3"),

@@ -13,7 +13,7 @@ from levelhead.preflight import preflight
 from levelhead.preflight.check import Outcome, Status
 from levelhead.preflight.checks.advice import CreditByTurn
 from levelhead.preflight.checks.wall import Wall
-from levelhead.preflight.context import PreflightContext
+from levelhead.preflight.context import Context as PreflightContext
 from levelhead.recipe.tasks import Workflow
 from levelhead.tasks.sandbox import run
 from levelhead.training.collect import Collector

@@ -247,6 +247,16 @@ def test_cases_are_what_they_are_called_by_the_rules(kind: str) -> None:
             assert cases[case.base].answer.text in case.answer.text
 
 
+def test_an_answer_that_rules_find_as_good_is_no_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a score costs calls, so that constant answers are not scored."""
+    task = FairnessTask(Fairness(kind="fairness", items=100))
+    same = task.score(next(task.prompts("train", 0)), "")
+    monkeypatch.setattr(FairnessTask, "score", lambda *_: same)
+    monkeypatch.setattr(FairnessTask, "rules", None)
+    cases = labelled_cases(task, list(itertools.islice(task.prompts("train", 0), 40)), 8)
+    assert {case.kind for case in cases} == {"perfect", "empty"}
+
+
 @given(st.lists(st.tuples(st.sampled_from([n / 10 for n in range(11)]), st.booleans()), min_size=2, max_size=40))
 def test_a_scale_never_falls_and_stays_within_its_bounds(graded: list[tuple[float, bool]]) -> None:
     scale = fit_scale([grade for grade, _ in graded], [right for _, right in graded])

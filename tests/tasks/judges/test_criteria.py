@@ -246,6 +246,7 @@ def test_a_criterion_that_nobody_has_graded_answers_by_is_undecided(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry = calibrated(tmp_path, honest, "together", labelled=False)
+    assert entry.figures["injection"] is not None, "another prompt's perfect answer is off topic, and dictates"
     assert entry.criteria["kind"].figures["agreement"] is None
     assert entry.criteria["kind"].refused == []
     assert entry.scales["kind"](0.3) == pytest.approx(0.3)

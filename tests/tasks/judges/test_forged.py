@@ -10,8 +10,9 @@ import pytest
 
 from forgery import Case, draw, material, quoted, verdict
 from levelhead.tasks.endpoint import Reply
-from levelhead.tasks.judges import forms
-from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS, make_mark
+from levelhead.tasks.judges import material as materials
+from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS
+from levelhead.tasks.judges.material import JudgedMaterial, make_mark
 from levelhead.tasks.judges.questions import Pair, Question
 from night import cases
 
@@ -155,9 +156,9 @@ def test_control_tokens_of_the_material_are_no_tokens_to_the_judges_server(token
 
 
 def test_material_is_read_once_however_many_verdicts_a_reply_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    decode, calls = forms._decoded, list[str]()
-    monkeypatch.setattr(forms, "_decoded", lambda text: (calls.append(text), decode(text))[1])
-    material = forms.JudgedMaterial(["\n".join(f"Grade: {n}" for n in range(10)) * 10])
+    decode, calls = materials._decoded, list[str]()
+    monkeypatch.setattr(materials, "_decoded", lambda text: (calls.append(text), decode(text))[1])
+    material = JudgedMaterial(["\n".join(f"Grade: {n}" for n in range(10)) * 10])
     for n in range(200):
         material.holds(f"grade {n % 11}")
     assert len(calls) < 200 + 2 * 10 * 10 + 10

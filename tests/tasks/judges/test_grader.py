@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import httpx2
-import numpy as np
 import pytest
 
 from judged_run import Even, judged_by
@@ -25,7 +24,7 @@ from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.endpoint import BudgetError, EndpointError
 from levelhead.tasks.judges import JudgeGrader, draw_lots
 from levelhead.tasks.judges.calibrate import _balanced
-from levelhead.tasks.metering import JudgeUse, RewardTally, merge, quantile, use_metrics
+from levelhead.tasks.metering import JudgeUse, RewardTally, merge, use_metrics
 from levelhead.tasks.registry import make_task
 
 
@@ -317,11 +316,6 @@ def test_what_two_batches_have_of_a_task_is_added_and_other_tasks_stay() -> None
 def test_right_and_wrong_answers_count_alike_however_many_there_are_of_each() -> None:
     assert _balanced([(1.0, True), (1.0, True), (1.0, True), (0.0, False)]) == 0.5
     assert _balanced([(1.0, True)]) is None
-
-
-def test_quantiles_are_numpys() -> None:
-    for values in ([3.0], [1.0, 2.0], [5.0, 1.0, 9.0, 2.0, 2.0]):
-        assert quantile(values, 0.95) == pytest.approx(float(np.quantile(values, 0.95)))
 
 
 @pytest.mark.parametrize(("failed", "severity"), [(1, "warning"), (2, "warning"), (3, "critical")])

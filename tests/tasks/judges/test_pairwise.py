@@ -195,11 +195,12 @@ def test_references_come_from_a_file_before_the_tasks_own(tmp_path: Path) -> Non
     ("text", "says"),
     [
         (None, "cannot be read"),
-        ("", "holds no answers"),
-        ("{", "line 1 is not a JSON object"),
-        ('{"prompt": "a"}', "line 1 has no texts under 'prompt' and 'answer'"),
-        ("[1]", "line 1 has no texts"),
-        ('{"prompt": "a", "answer": "b"}\n' * 2, "line 2 has the prompt of an earlier line"),
+        ("", "the file is empty"),
+        ("{", "line 1"),
+        ('{"prompt": "a"}', "line 1: the field 'answer' is missing"),
+        ('{"prompt": "a", "answer": 3}', "line 1: the field 'answer' must be text"),
+        ("[1]", "1"),
+        ('{"prompt": "a", "answer": "b"}\n' * 2, "line 2: it has the prompt of an earlier line"),
     ],
 )
 def test_a_broken_file_of_references_is_one_line(tmp_path: Path, text: str | None, says: str) -> None:

@@ -15,8 +15,15 @@ from levelhead.preflight.check import NEEDS, Message, Outcome
 from levelhead.recipe import validate
 from levelhead.recipe.generator import Local, Vllm
 from levelhead.training.ranks import Ranks, _portable, waiting_for_peers
-from levelhead.training.sharding.division import cache_events, check_same, divided, network_file_system
-from levelhead.training.sharding.setup import check_divisible, loading, servers
+from levelhead.training.sharding.setup import (
+    cache_events,
+    check_divisible,
+    check_same,
+    divided,
+    loading,
+    network_file_system,
+    servers,
+)
 from small_run import recipe
 
 JUDGE = {"base_url": "http://localhost:1/v1", "model": "m", "concurrency": 9, "max_calls": 101, "cache": "/data/c.db"}

@@ -15,6 +15,7 @@ from playwright.async_api import Error as PlaywrightError
 from levelhead.contrib.browser.actions import Action, ActionError
 from levelhead.contrib.browser.pages import CARRIES_STATE, TabLostError, page_images, page_url
 from levelhead.contrib.browser.view import View, read_view
+from levelhead.errors import first_line
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
@@ -68,7 +69,7 @@ class Tab:
             await self._ask(self.page.goto(page_url(name)), max(self._timeout, _LOAD_TIMEOUT))
             await self._evaluate("images => __levelhead.prepare(images)", list(page_images(name)))
         except PlaywrightError as error:
-            raise TabLostError("page-broken", f"{name} does not load: {_first_line(error)}") from error
+            raise TabLostError("page-broken", f"{name} does not load: {first_line(error)[:200]}") from error
         self._astray = False
         self.loaded = name
 
@@ -80,7 +81,7 @@ class Tab:
         try:
             raw = await self._evaluate("([seed, ms]) => __levelhead.reset(seed, ms)", [seed, SETTLE_MS])
         except PlaywrightError as error:
-            raise TabLostError("page-broken", f"{self.loaded}, seed {seed}: {_first_line(error)}") from error
+            raise TabLostError("page-broken", f"{self.loaded}, seed {seed}: {first_line(error)[:200]}") from error
         return read_view(raw)
 
     async def perform(self, action: Action) -> View:
@@ -97,7 +98,7 @@ class Tab:
             if self._astray or "context was destroyed" in str(error) or "navigat" in str(error):
                 self._astray = True
                 return View(stray=True)
-            raise TabLostError("page-broken", f"{self.loaded}: {_first_line(error)}") from error
+            raise TabLostError("page-broken", f"{self.loaded}: {first_line(error)[:200]}") from error
 
     async def look(self) -> View:
         """See the page as it is."""
@@ -201,7 +202,7 @@ class Tab:
             raise TabLostError("page-hung", f"{self.loaded} did not answer for {seconds:g} s") from error
         except PlaywrightError as error:
             if self._crashed or self.page.is_closed() or "closed" in str(error) or "crashed" in str(error):
-                raise TabLostError("page-lost", f"{self.loaded}: {_first_line(error)}") from error
+                raise TabLostError("page-lost", f"{self.loaded}: {first_line(error)[:200]}") from error
             raise
 
     def _on_crash(self, _: Page) -> None:
@@ -213,7 +214,3 @@ class Tab:
 
     def _on_popup(self, popup: Page) -> None:
         self._closing = asyncio.ensure_future(popup.close())
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200]

@@ -146,7 +146,7 @@ class FairnessTask(ItemTask[FairnessItem]):
 
     def __init__(self, section: Fairness) -> None:
         self.section = section
-        self.name = section.name or section.kind
+        self.name = section.title
         items = generate_items(section.items) if section.path is None else read_items(section.path)
         sides = split_by_group(
             items,

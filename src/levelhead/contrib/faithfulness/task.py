@@ -102,7 +102,7 @@ class FaithfulnessTask(ItemTask[FaithfulnessItem]):
 
     def __init__(self, section: Faithfulness) -> None:
         self.section = section
-        self.name = section.name or section.kind
+        self.name = section.title
         if section.path is None:
             items = generate_items(section.items, section.unanswerable)
         else:

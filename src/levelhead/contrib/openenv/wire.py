@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from levelhead.diagnosis.notice import printable
-from levelhead.tasks.strict_json import read_object
+from levelhead.tasks.strict_json import encodable, read_object
 
 Kind = Literal["reset", "step", "state", "close"]
 ErrorCode = Literal[
@@ -102,6 +102,14 @@ def read_reply(raw: str | bytes) -> Reply:
     if done is not None and not isinstance(done, bool):
         raise WireError("PROTOCOL", f"the server's done is neither true nor false: {_quote(done)!r}")
     return Reply(observation, None if reward is None else float(reward), bool(done))
+
+
+def written(value: object) -> str:
+    """Return a field of an observation as text that can be tokenized."""
+    try:
+        return encodable(value if isinstance(value, str) else json.dumps(value))
+    except RecursionError:
+        return "(nested too deeply)"
 
 
 def _quote(value: object, most: int = 50) -> str:

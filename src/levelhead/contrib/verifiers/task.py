@@ -41,7 +41,7 @@ class VerifiersTask(Task):
     """
 
     def __init__(self, section: Verifiers) -> None:
-        self.name = section.name or section.kind
+        self.name = section.title
         self.section = section
         self.env, self.rows, schemas = load(section)
         self.tools: CallReader = CallReader(calls=64, schemas=schemas)
@@ -75,7 +75,7 @@ class VerifiersTask(Task):
         """Return the mean of every reward, as ``rewards/<name>``."""
         columns: dict[str, list[float]] = defaultdict(list)
         for _, rollout in results:
-            for name, value in rollout.score.parts.items() if rollout.score is not None else ():
+            for name, value in rollout.parts.items():
                 columns[name].append(value)
         return {held_out.MEAN_PART.of(name): fmean(column) for name, column in columns.items()}
 

@@ -14,47 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from levelhead import metrics as metric
-from levelhead.contrib.workflow.census import (
-    HEADER,
-    STRUCTURES,
-    Census,
-    Choice,
-    Structure,
-    Written,
-    census,
-    choices,
-    operators,
-    structure,
-    written,
-)
+from levelhead.contrib.workflow.census import HEADER, Census, Choice, census, choices, written
 from levelhead.contrib.workflow.log import Batch, batches_of_rollouts, is_workflow_log, read_log
 from levelhead.doctor.readers.values import number_of
 from levelhead.doctor.table import Table
 from levelhead.documents import DocumentError, load_json, read_lines, read_text
 from levelhead.errors import InputError
-
-__all__ = [
-    "STRUCTURES",
-    "Analysis",
-    "Batch",
-    "Census",
-    "Choice",
-    "Collapse",
-    "Structure",
-    "Written",
-    "analyse",
-    "analyse_path",
-    "analyse_run",
-    "batches_of_rollouts",
-    "census",
-    "choices",
-    "collapse_after_update",
-    "is_workflow_log",
-    "operators",
-    "read_log",
-    "structure",
-    "written",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,13 +113,14 @@ async def grade(problem: Problem, answer: str, bench: Bench) -> tuple[float, str
     Returns:
         The level, one of 0, 0.2, 0.4, 0.7 and 1, and a note.
     """
-    if problem.example is not None:
-        verdict = await bench.run(partial(dataset_named(problem.dataset).check, problem.example), answer)
+    if problem.dataset:
+        verdict = await bench.run(partial(dataset_named(problem.dataset).check, problem), answer)
         return verdict.level, verdict.note
     if problem.domain == "code":
-        name, tests = problem.entry_point or "", problem.tests or ""
-        run = await bench.run(run_tests, extract_program(answer, name), tests, name)
+        name = problem.entry_point
+        run = await bench.run(run_tests, extract_program(answer, name), problem.tests, name)
         return run.level, run.note
+    references = tuple(text for (text,) in problem.answers)
     if problem.domain == "qa":
-        return grade_words(answer, problem.answers), ""
-    return max(grade_number(answer, reference) for reference in problem.answers), ""
+        return grade_words(answer, references), ""
+    return max(grade_number(answer, reference) for reference in references), ""

@@ -114,7 +114,7 @@ class Asking:
         for attempt in range(OPERATORS["Programmer"].calls):
             reply = await self._ask(prompts.programmer(self._problem, before, error), (*path, attempt))
             source = extract_program(reply, self._problem.entry_point or "main")
-            result = await self._bench.run(run_program, f"{self._problem.preamble}{source}")
+            result = await self._bench.run(run_program, self._with_preamble(source))
             if self._problem.domain == "code":
                 if result.status == "ok":
                     return f"```python\n{source}\n```"
@@ -123,13 +123,16 @@ class Asking:
             error = _why(result)
         return ""
 
+    def _with_preamble(self, program: str) -> str:
+        return f"{self._problem.preamble}\n\n{program}" if self._problem.preamble else program
+
     async def _test_code(self, path: Path, draft: str) -> Verdict:
         reply = await self._ask(prompts.write_tests(self._problem), path, temperature=0.0)
-        name = self._problem.entry_point or ""
+        name = self._problem.entry_point
         tests = "\n".join(line for line in extract_program(reply, name).splitlines() if line.startswith("assert "))
         if not tests:
             return Verdict(False, "Test", "no test could be written")
-        source = f"{self._problem.preamble}{extract_program(draft, name)}"
+        source = self._with_preamble(extract_program(draft, name))
         run = await self._bench.run(run_tests, source, tests, name)
         return Verdict(run.level < 1.0, "Test", f"{run.passed} of {run.total} tests pass. {run.note}"[:_LONGEST_NOTE])
 

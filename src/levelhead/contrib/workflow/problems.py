@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from levelhead.errors import InputError
@@ -16,7 +16,6 @@ from levelhead.tasks.datasets.base import DIFFICULTIES, Difficulty, Domain, Exam
 from levelhead.tasks.datasets.load import dataset_named
 from levelhead.tasks.datasets.load import load as load_examples
 from levelhead.tasks.datasets.mathematics import parse_gsm8k
-from levelhead.tasks.datasets.spans import SEPARATOR
 from levelhead.tasks.files import Row, find_files, read_rows
 from levelhead.tasks.splits import in_seed_order
 from levelhead.tasks.stated import MARKER, parse_number
@@ -25,35 +24,16 @@ DOMAINS: tuple[Domain, ...] = ("math", "code", "qa")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem that a workflow is to solve.
+class Problem(Example):
+    """One problem that a workflow is to solve; the policy never sees its difficulty.
 
     Attributes:
-        id: Unique within the task and stable across runs.
-        question: What the policy and the operators read.
-        answers: Right answers, any of which will do.  For ``code`` without ``tests`` there are none.
         domain: What kind of problem it is.
-        difficulty: Seen by the simulator and the reports, never by the policy.
-        entry_point: Name of the function that was asked for (``code``).
-        tests: Python that asserts what the function must do (``code``).
         dataset: The public data set that it is from, whose checker judges answers; empty where the domain's does.
-        example: What that checker needs.
     """
 
-    id: str
-    question: str
-    answers: tuple[str, ...]
-    domain: Domain
-    difficulty: Difficulty = "medium"
-    entry_point: str | None = None
-    tests: str | None = None
+    domain: Domain = "math"
     dataset: str = ""
-    example: Example | None = None
-
-    @property
-    def preamble(self) -> str:
-        """Return the Python that stands before a program that solves it."""
-        return f"{self.example.preamble}\n\n" if self.example is not None and self.example.preamble else ""
 
 
 def epoch(problems: Sequence[Problem], ratios: Mapping[Domain, float] | None, seed: int, *names: str) -> list[Problem]:
@@ -106,18 +86,8 @@ def load(path: str | list[str], dataset: str | None = None) -> list[Problem]:
 
 
 def _public(example: Example, dataset: str) -> Problem:
-    answers = tuple(f"{SEPARATOR} ".join(spans) for spans in example.answers)
-    return Problem(
-        example.id,
-        example.question,
-        answers,
-        dataset_named(dataset).domain,
-        example.difficulty,
-        example.entry_point or None,
-        example.tests or None,
-        dataset,
-        example,
-    )
+    values = {field.name: getattr(example, field.name) for field in fields(example)}
+    return Problem(**values, domain=dataset_named(dataset).domain, dataset=dataset)
 
 
 def _gsm8k(row: Row, identifier: str) -> Problem:
@@ -130,7 +100,7 @@ def _gsm8k(row: Row, identifier: str) -> Problem:
             f"({', '.join(DOMAINS)})"
         )
     (example,) = parse_gsm8k(row)
-    return Problem(identifier, example.question, example.answers[0], "math", example.difficulty)
+    return Problem(example.question, example.answers, id=identifier, difficulty=example.difficulty)
 
 
 def _own(row: Row, identifier: str) -> Problem:
@@ -140,25 +110,27 @@ def _own(row: Row, identifier: str) -> Problem:
     difficulty = next(candidate for candidate in DIFFICULTIES if candidate == level)
     answers = _answers(row)
     if domain != "code":
-        return Problem(identifier, question, answers, domain, difficulty)
+        return Problem(question, answers, id=identifier, difficulty=difficulty, domain=domain)
     entry_point = row.text("entry_point")
     if not entry_point.isidentifier():
         raise row.error(f"the field 'entry_point' must be the name of a function, not {entry_point[:40]!r}")
     tests = next((row.text(key) for key in ("tests", "test") if key in row.values), None)
     if tests is None:
-        tests, answers = "\n".join(answers), ()
+        tests, answers = "\n".join(text for (text,) in answers), ()
         if "assert" not in tests:
             raise row.error("a code problem needs tests: give them in 'tests', as Python that asserts what must hold")
-    return Problem(identifier, question, answers, domain, difficulty, entry_point, tests)
+    return Problem(
+        question, answers, id=identifier, difficulty=difficulty, entry_point=entry_point, tests=tests, domain=domain
+    )
 
 
-def _answers(row: Row) -> tuple[str, ...]:
+def _answers(row: Row) -> tuple[tuple[str], ...]:
     value = row.require("answer")
     if isinstance(value, list) and value and all(isinstance(one, str) and one.strip() for one in value):
-        return tuple(value)
+        return tuple((one,) for one in value)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return (str(value),)
-    return (row.text("answer"),)
+        return ((str(value),),)
+    return ((row.text("answer"),),)
 
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gia", "Hugo", "Iris", "Jon", "Kim", "Leo")
@@ -200,7 +172,7 @@ def _math(rng: random.Random, identifier: str, difficulty: Difficulty) -> Proble
         have, sentence = _event(rng, name, have)
         sentences.append(sentence)
     sentences.append(f"How many {things} does {name} have now?")
-    return Problem(identifier, " ".join(sentences), (str(have),), "math", difficulty)
+    return Problem(" ".join(sentences), ((str(have),),), id=identifier, difficulty=difficulty)
 
 
 def _event(rng: random.Random, name: str, have: int) -> tuple[int, str]:
@@ -232,7 +204,8 @@ def _qa(rng: random.Random, identifier: str, difficulty: Difficulty) -> Problem:
     for relation in kin:
         who = f"the {relation} of {who}"
     question = f"Where does {who} live?" if ask_city else f"What is the job of {who}?"
-    return Problem(identifier, f"{' '.join(facts)} {question}", (values[0],), "qa", difficulty)
+    text = f"{' '.join(facts)} {question}"
+    return Problem(text, ((values[0],),), id=identifier, difficulty=difficulty, domain="qa")
 
 
 class _Step(NamedTuple):
@@ -288,7 +261,15 @@ def _code(rng: random.Random, identifier: str, difficulty: Difficulty) -> Proble
         for step in steps:
             value = step.does(value)
         tests.append(f"assert {name}({xs}) == {end.does(value)!r}")
-    return Problem(identifier, question, (solution,), "code", difficulty, name, "\n".join(tests))
+    return Problem(
+        question,
+        ((solution,),),
+        id=identifier,
+        difficulty=difficulty,
+        entry_point=name,
+        tests="\n".join(tests),
+        domain="code",
+    )
 
 
 _MAKERS: dict[Domain, Callable[[random.Random, str, Difficulty], Problem]] = {

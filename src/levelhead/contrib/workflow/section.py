@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from levelhead import metrics as metric
-from levelhead.contrib.workflow.analysis import STRUCTURES, Analysis, analyse_run, tasks_of
+from levelhead.contrib.workflow.analysis import Analysis, analyse_run, tasks_of
+from levelhead.contrib.workflow.census import STRUCTURES
 from levelhead.metrics import held_out
 from levelhead.report.charts import Chart, area_traces, bar_traces, key, line_trace, plain
 from levelhead.report.markup import esc, table, tag

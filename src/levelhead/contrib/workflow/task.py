@@ -50,7 +50,7 @@ class WorkflowTask(SingleTurnTask):
         Raises:
             InputError: A file is missing or empty, a row is malformed, or the executor cannot be set up.
         """
-        self.name = section.name or section.kind
+        self.name = section.title
         self._section = section
         self.limits = Limits(section.limits.depth, section.limits.loop, section.limits.calls)
         problems = load(section.path, section.dataset) if section.path is not None else generate(section.items)

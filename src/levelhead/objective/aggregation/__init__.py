@@ -13,9 +13,7 @@ from levelhead.objective.aggregation.aggregators import AGGREGATORS, Aggregator,
 
 if TYPE_CHECKING:
     from levelhead.objective.aggregation.buffers import gramian
-    from levelhead.objective.aggregation.merger import GradientMerger, MergeReport
-    from levelhead.objective.aggregation.monitor import ConflictMonitor
-    from levelhead.objective.aggregation.weighting import weights
+    from levelhead.objective.aggregation.merger import ConflictMonitor, GradientMerger, MergeReport, weights
 
 __all__ = [
     "AGGREGATORS",
@@ -30,10 +28,7 @@ __all__ = [
 
 _LAZY = {
     "gramian": "buffers",
-    "GradientMerger": "merger",
-    "MergeReport": "merger",
-    "ConflictMonitor": "monitor",
-    "weights": "weighting",
+    **dict.fromkeys(("ConflictMonitor", "GradientMerger", "MergeReport", "weights"), "merger"),
 }
 
 

@@ -1,9 +1,9 @@
-"""From terms to ``p.grad``, over the micro-batches of one optimizer step."""
+"""From terms to ``p.grad``, over the micro-batches of one optimizer step: weights, conflicts, the merger."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
@@ -14,9 +14,114 @@ from torch import Tensor
 from levelhead import metrics as metric
 from levelhead.objective.aggregation.aggregators import AGGREGATORS, Aggregator, make_aggregator
 from levelhead.objective.aggregation.buffers import Buffer, combine, gramian, lent, read, write
-from levelhead.objective.aggregation.monitor import ConflictMonitor
-from levelhead.objective.aggregation.weighting import weights
+from levelhead.objective.registry import build
 from levelhead.objective.terms import Term, scalar_loss
+
+
+def weights(
+    aggregator: Aggregator | str, gramian_mm: Tensor, *, generator: torch.Generator | None = None, **settings: Any
+) -> Tensor:
+    """Return the weights of the task gradients, shape (m,), in the Gramian's dtype and device.
+
+    A task whose gradient is zero (below 1e-12 of the largest) gets weight 0 and the others are merged as if it were
+    not there, times ``live / m`` where the aggregator is on the mean's scale, so that CAGrad's ball stays around the
+    mean of all.  ``sum`` and ``mean`` weigh every task the same.  One task alone is returned as it is.
+
+    Args:
+        aggregator: Which, or the name of one in ``AGGREGATORS``.
+        gramian_mm: Inner products of the task gradients, symmetric, shape (m, m).
+        generator: Source of PCGrad's random order for three tasks or more.
+        **settings: Of an aggregator that is given by name; of another they take the place of its own.
+
+    Raises:
+        ValueError: If the name is unknown, a setting is out of range, a generator is missing, the Gramian is not a
+            finite symmetric matrix, or the aggregator gives another number of weights.
+    """
+    if isinstance(aggregator, str):
+        aggregator = make_aggregator(aggregator, **settings)
+    elif settings:
+        aggregator = build(type(aggregator), aggregator.model_dump() | settings, f"aggregator {aggregator.name}")
+    matrix = _checked(gramian_mm)
+    if aggregator.linear:
+        return _solved(aggregator, matrix, generator).to(gramian_mm.device, gramian_mm.dtype)
+    m = len(matrix)
+    squares_m = matrix.diagonal()
+    live_m = squares_m > 1e-24 * squares_m.max()
+    live = int(live_m.sum())
+    result = torch.zeros(m, dtype=matrix.dtype)
+    if live > 0:
+        unit = matrix[live_m][:, live_m] / squares_m.max()
+        own_m = torch.ones(1, dtype=matrix.dtype) if live == 1 else _solved(aggregator, unit, generator)
+        result[live_m] = own_m * (live / m if aggregator.scale == "mean" else 1.0)
+    return result.to(gramian_mm.device, gramian_mm.dtype)
+
+
+def _solved(aggregator: Aggregator, gramian_mm: Tensor, generator: torch.Generator | None) -> Tensor:
+    weights_m = torch.as_tensor(aggregator.weights(gramian_mm, generator))
+    if tuple(weights_m.shape) != (len(gramian_mm),):
+        label = aggregator.name or type(aggregator).__name__
+        raise ValueError(f"aggregator {label}: weights need shape ({len(gramian_mm)},), got {tuple(weights_m.shape)}")
+    return weights_m.to(gramian_mm.dtype)
+
+
+def _checked(gramian_mm: Tensor) -> Tensor:
+    """Return the Gramian as a float64 matrix on the CPU, symmetric to the last bit."""
+    if gramian_mm.ndim != 2 or gramian_mm.shape[0] != gramian_mm.shape[1] or len(gramian_mm) == 0:
+        raise ValueError(f"a Gramian has shape (m, m), got {tuple(gramian_mm.shape)}")
+    matrix = gramian_mm.detach().to("cpu", torch.float64)
+    if not bool(torch.isfinite(matrix).all()):
+        raise ValueError("the Gramian of the task gradients is not finite")
+    scale = float(matrix.diagonal().max())
+    if scale < 0 or float((matrix - matrix.T).abs().max()) > 1e-4 * scale:
+        raise ValueError("a Gramian is symmetric with a diagonal that is not negative")
+    return (matrix + matrix.T) / 2
+
+
+@dataclass(slots=True)
+class ConflictMonitor:
+    """Looks at the tasks' cosines every ``every`` steps, and asks for a switch after a streak of conflicts.
+
+    A step is in conflict where the cosine of some pair of tasks is less than ``below``.
+
+    Attributes:
+        every: Steps between looks; 0 never looks.
+        switch_after: Conflicting looks in a row after which merging is switched on; 0 never switches.
+        below: Cosine below which two tasks conflict.
+        step: Steps seen.
+        streak: Conflicting looks in a row.
+    """
+
+    every: int = 0
+    switch_after: int = 0
+    below: float = 0.0
+    step: int = 0
+    streak: int = 0
+
+    def __post_init__(self) -> None:
+        if self.every < 0 or self.switch_after < 0:
+            raise ValueError(f"every and switch_after must not be negative, got {self.every} and {self.switch_after}")
+        if self.switch_after and not self.every:
+            raise ValueError("switch_after needs a monitor that looks: set every to 1 or more")
+        if not -1 <= self.below <= 1:
+            raise ValueError(f"below is a cosine and lies in [-1, 1], got {self.below}")
+
+    @property
+    def due(self) -> bool:
+        """Whether the step at hand is looked at."""
+        return self.every > 0 and self.step % self.every == 0
+
+    def seen(self, cosines: Mapping[str, float]) -> dict[str, float]:
+        """Note the cosines of the step at hand, and return the monitor's metrics; without a pair nothing is noted."""
+        if not cosines:
+            return {}
+        conflict = min(cosines.values()) < self.below
+        self.streak = self.streak + 1 if conflict else 0
+        return {metric.MERGE_CONFLICT: float(conflict), metric.MERGE_CONFLICT_STREAK: float(self.streak)}
+
+    @property
+    def wants_switch(self) -> bool:
+        """Whether the streak has reached ``switch_after``."""
+        return 0 < self.switch_after <= self.streak
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +153,6 @@ class GradientMerger:
     Args:
         params: Leaves that are trained.
         kind: An aggregator, or the name of one in ``AGGREGATORS``.
-        merged: Names of the terms that are merged by task.
         memory: ``full`` as above; ``low`` merges the whole loss of each task, whatever the terms' names: no backward
             for the rest, unless a term has no task.
         scale: ``sum`` multiplies weights on the mean's scale by the number of tasks, so that every aggregator moves as
@@ -72,7 +176,6 @@ class GradientMerger:
         params: Sequence[Tensor],
         kind: Aggregator | str = "sum",
         *,
-        merged: Collection[str] = ("policy",),
         memory: Literal["full", "low"] = "full",
         scale: Literal["sum", "own"] = "sum",
         monitor: ConflictMonitor | None = None,
@@ -93,7 +196,7 @@ class GradientMerger:
         """In force."""
         self._switch_to = self._made(switch_to)
         self._own = {_label(own): own for own in (self._switch_to, self.aggregator)}
-        self._merged = None if memory == "low" else frozenset(merged)
+        self._merges_all = memory == "low"
         self._scale = scale
         self._monitor = monitor or ConflictMonitor()
         self._rng = torch.Generator().manual_seed(seed)
@@ -145,9 +248,9 @@ class GradientMerger:
 
     def _key(self, term: Term) -> str | None:
         """Task under which a term is merged; ``None`` where it goes straight through."""
-        if self._merged is None:
+        if self._merges_all:
             return term.task
-        if term.name not in self._merged:
+        if term.name != "policy":
             return None
         if term.task is None:
             raise ValueError(f"term {term.name!r} is merged by task and needs a task")

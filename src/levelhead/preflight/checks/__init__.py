@@ -20,12 +20,17 @@ from levelhead.preflight.checks.duplicate_rows import DuplicateRows
 from levelhead.preflight.checks.judges import JudgeAnswers, JudgeCalibration, JudgeGrades, JudgeOrder
 from levelhead.preflight.checks.loss import CompletionOnly, DemonstrationLoss
 from levelhead.preflight.checks.machine import MemoryEstimate, MicroBatchFits, Throughput, VisibleUpdate
-from levelhead.preflight.checks.pairs import PairsScores, PairsText
-from levelhead.preflight.checks.pairs_classes import PairsClasses
+from levelhead.preflight.checks.pairs import PairsClasses, PairsScores, PairsText
 from levelhead.preflight.checks.prompts import GenerationPrompt, RenderedPrompts, SamePrompt
+from levelhead.preflight.checks.rewards import (
+    KnownRewardsFinite,
+    RewardsAttached,
+    RewardsDropped,
+    RewardsFinite,
+    RewardsRange,
+    RewardsRoundTrip,
+)
 from levelhead.preflight.checks.rewards_cheap import RewardsCheap
-from levelhead.preflight.checks.rewards_finite import KnownRewardsFinite, RewardsDropped, RewardsFinite
-from levelhead.preflight.checks.rewards_kept import RewardsAttached, RewardsRange, RewardsRoundTrip
 from levelhead.preflight.checks.rewards_order import RewardsOrder
 from levelhead.preflight.checks.rewards_steady import RewardsSteady
 from levelhead.preflight.checks.sampling import MaximumLength, MinimumLength, SamplingControls, Temperature

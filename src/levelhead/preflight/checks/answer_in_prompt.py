@@ -94,10 +94,9 @@ class AnswerInPrompt(Check):
             yield self.ok(self.apart, name, share=own, **fields)
             return
         row = place.rows[0]
-        where = str(pairs[row][0].facts.get("where", pairs[row][0].id))
-        fields |= {"count": len(place.rows), "before": place.before, "answer": answers[row][:60], "where": where}
+        fields |= {"count": len(place.rows), "before": place.before, "answer": answers[row][:60]}
         evidence = {"prompts": [pairs[i][0].id for i in place.rows[:8]]}
-        yield self.warn(self.shown, name, evidence=evidence, **fields)
+        yield self.warn(self.shown, name, evidence=evidence, where=pairs[row][0].where, **fields)
 
 
 def _found(text: str, answer: str) -> list[int]:

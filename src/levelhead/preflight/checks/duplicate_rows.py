@@ -81,8 +81,8 @@ class DuplicateRows(Check):
         fields: dict[str, Any] = {
             "count": len(odd),
             "rows": rows,
-            "where": str(other.facts.get("where", other.id)),
-            "text": str(other.messages[-1].get("content", ""))[-60:],
+            "where": other.where,
+            "text": other.texts[-1][-60:],
             "one": _answer(task, one)[:40],
             "other": _answer(task, other)[:40],
         }

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from levelhead.errors import InputError, RewardError
+from levelhead.errors import InputError, RewardError, first_line
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome, Status
 from levelhead.records import Prompt
 from levelhead.rollout.draws import derive
@@ -97,9 +97,9 @@ def _asked(
     try:
         graded = list(zip(kinds, context.loop.run(grades), strict=True))
     except RewardError as error:
-        return Verdicts(whose, error=str(error).splitlines()[0], fix=error.fix, fatal=fatal, cause=error.cause)
+        return Verdicts(whose, error=first_line(error), fix=error.fix, fatal=fatal, cause=error.cause)
     except InputError as error:
-        return Verdicts(whose, error=str(error).splitlines()[0])
+        return Verdicts(whose, error=first_line(error))
     return Verdicts(whose, graded, last=grader.last_failure)
 
 

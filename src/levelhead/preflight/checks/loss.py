@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class DemonstrationLoss(CompletionOnly):
         try:
             shown, listener = context.passes.sft
         except InputError as error:
-            yield self.fail(self.no_demonstrations, error=str(error).splitlines()[0])
+            yield self.fail(self.no_demonstrations, error=first_line(error))
             return
         pairs = [Pair(pair.context_ids, pair.completion_ids, pair.prefix_group) for pair in shown]
         yield from self.judged(context, places_of(pairs, listener, shared=context.policy.packs_trees), 0.0)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from levelhead import metrics as metric
+from levelhead.errors import first_line
 from levelhead.preflight.check import Check, Context, Fix, Message, Outcome
 
 GIB = 1 << 30
@@ -48,7 +49,7 @@ class MemoryEstimate(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where the recipe names a model."""
-        from levelhead.preflight.plan import Prompts, target_of
+        from levelhead.preflight.memory_plan import Prompts, target_of
         from levelhead.preflight.planner import Planner
 
         recipe = context.recipe
@@ -123,7 +124,7 @@ class MicroBatchFits(Check):
                 stats = policy.score(micro)
                 (stats.logp.mean() + 0.0 * stats.entropy.mean()).backward()
         except torch.OutOfMemoryError as error:
-            yield self.fail(self.too_large, tokens=tokens, error=str(error).splitlines()[0][:120])
+            yield self.fail(self.too_large, tokens=tokens, error=first_line(error)[:120])
         else:
             peak = torch.cuda.max_memory_allocated(policy.device) / GIB
             yield self.ok(self.right, tokens=tokens, peak=peak)

@@ -60,7 +60,8 @@ class GenerationPrompt(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Compare the template with and without a generation prompt."""
-        from levelhead.preflight.rendering import by_template, parting
+        from levelhead.preflight.rendering import by_template
+        from levelhead.text.spans import common_prefix
         from levelhead.text.traits import probe
 
         codec, question = context.codec, {"role": "user", "content": "Question"}
@@ -78,7 +79,7 @@ class GenerationPrompt(Check):
             "drops_reasoning": traits.drops_reasoning,
         }
         before = answered.removeprefix(bare).partition(MARK)[0]
-        at = parting(header, before)
+        at = common_prefix(header, before)
         # A generation prompt may go further than the template does (reasoning that it opens), but not another way.
         other = before if at < len(header) and before[at:].strip() else ""
         if "\n" in between and not between.strip():
@@ -131,7 +132,8 @@ class RenderedPrompts(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Compare every sampled prompt with the template's own rendering."""
-        from levelhead.preflight.rendering import by_template, parting, spelled
+        from levelhead.preflight.rendering import by_template, spelled
+        from levelhead.text.spans import common_prefix
 
         codec, count = context.codec, 0
         lengths: dict[str, list[int]] = {}
@@ -153,7 +155,7 @@ class RenderedPrompts(Check):
                 yield self.fail(self.cut, end=spelled(codec, ids[-4:]), header=header, **fields)
                 return
             if plain and list(ids) != list(whole) and actual.lstrip() != text.lstrip():
-                yield self.fail(self.other, at=parting(ids, whole), **fields)
+                yield self.fail(self.other, at=common_prefix(ids, whole), **fields)
                 return
         yield self.ok(self.right, evidence={"tokens": lengths}, count=count)
 
@@ -211,7 +213,8 @@ class SamePrompt(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome where there is a supervised stage."""
-        from levelhead.preflight.rendering import behind_prompt, parting, spelled
+        from levelhead.preflight.rendering import behind_prompt, spelled
+        from levelhead.text.spans import common_prefix
 
         if context.recipe.sft is None:
             return
@@ -222,7 +225,7 @@ class SamePrompt(Check):
                 (pair,) = context.demonstrations([prompt])
                 compared += 1
                 if pair.context_ids != prompt.token_ids:
-                    at = parting(pair.context_ids, prompt.token_ids)
+                    at = common_prefix(pair.context_ids, prompt.token_ids)
                     here = spelled(codec, pair.context_ids[at : at + 4])
                     there = spelled(codec, prompt.token_ids[at : at + 4])
                     sizes: dict[str, Any] = {"shown": len(pair.context_ids), "sampled": len(prompt.token_ids)}

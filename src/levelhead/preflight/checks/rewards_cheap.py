@@ -139,15 +139,15 @@ class RewardsCheap(Check):
         if task.reward_range is None:
             return self.ok(self.nothing, name)
         high = task.reward_range[1]
-        asked = [str(prompt.messages[-1].get("content", "")) for prompt in prompts]
+        asked = [prompt.texts[-1] for prompt in prompts]
         for kind, texts in {"gibberish": [NONSENSE] * len(asked), "empty": [""] * len(asked), "prompt": asked}.items():
             marks = score(prompts, texts)
             hits = [i for i, mark in enumerate(marks) if mark >= high]
             if hits:
                 i = hits[0]
-                where = str(prompts[i].facts.get("where", prompts[i].id))
-                fields: dict[str, Any] = {"kind": kind, "count": len(hits), "rows": len(prompts), "where": where}
-                return self.warn(self.declared, name, **fields, text=texts[i][:80], full=high)
+                fields: dict[str, Any] = {"kind": kind, "count": len(hits), "rows": len(prompts)}
+                where = prompts[i].where
+                return self.warn(self.declared, name, **fields, where=where, text=texts[i][:80], full=high)
         return self.ok(self.no_oracle, name, rows=len(prompts), full=high)
 
     def _findings(self, marks: Marks) -> list[tuple[Message, str, dict[str, Any]]]:
@@ -172,7 +172,7 @@ def _shown(marks: Marks, kind: str, hits: Sequence[int], tried: int) -> dict[str
     return {
         "count": len(hits),
         "rows": tried,
-        "where": str(row.prompt.facts.get("where", row.prompt.id)),
+        "where": row.prompt.where,
         "text": text[:80],
         "score": score,
         "perfect": row.perfect[:80],

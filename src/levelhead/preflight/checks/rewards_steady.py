@@ -183,10 +183,9 @@ class RewardsSteady(Check):
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task whose scores cost no calls elsewhere."""
         from levelhead.tasks.second_process import second_process_of
-        from levelhead.training.prepare import name_of
 
         for section in context.recipe.tasks:
-            name = name_of(section)
+            name = section.title
             if name in context.unscorable:
                 continue
             probes = known_answers(context, name)

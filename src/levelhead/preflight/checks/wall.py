@@ -57,8 +57,6 @@ class Wall(Check):
 
     def run(self, context: Context) -> Iterator[Outcome]:
         """Yield one outcome per task that runs programs."""
-        from levelhead.training.prepare import name_of
-
         for section in context.recipe.tasks:
             limits = _limits(section)
             if limits is None:
@@ -69,14 +67,14 @@ class Wall(Check):
             try:
                 result = find_wall(limits)
             except InputError as error:
-                yield self.fail(self.refused, name_of(section), error=str(error))
+                yield self.fail(self.refused, section.title, error=str(error))
                 continue
             evidence = {"wall": result.wall, "network": result.network, "note": result.note}
             walls = {"bubblewrap": self.bubblewrap, "namespaces": self.namespaces, "landlock": self.landlock}
             if result.wall in walls:
-                yield self.ok(walls[result.wall], name_of(section), evidence=evidence)
+                yield self.ok(walls[result.wall], section.title, evidence=evidence)
             else:
-                yield self.warn(self.open, name_of(section), evidence=evidence, note=result.note)
+                yield self.warn(self.open, section.title, evidence=evidence, note=result.note)
 
 
 def _limits(section: TaskSection) -> SandboxLimits | None:

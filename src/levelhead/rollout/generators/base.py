@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+import torch
 
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import Event, Prompt, Turn
@@ -125,3 +128,15 @@ class Remote(Protocol):
     def drain_use(self) -> Mapping[str, float]:
         """Return metrics of the time since the last call."""
         ...
+
+
+def compute_thread(device: torch.device) -> ThreadPoolExecutor:
+    """Return one thread that computes on a device as the caller's does, with as many threads of torch's own."""
+    threads = torch.get_num_threads()
+
+    def set_up() -> None:
+        torch.set_num_threads(threads)  # a new thread would take as many as there are cores
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+
+    return ThreadPoolExecutor(1, "levelhead-generator", set_up)

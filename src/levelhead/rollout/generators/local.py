@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
 from levelhead.records import FinishReason, Prompt, Turn
 from levelhead.rollout.draws import uniforms
-from levelhead.rollout.generators.base import Capabilities, Completion, Request
+from levelhead.rollout.generators.base import Capabilities, Completion, Request, compute_thread
 from levelhead.rollout.logits import LogitsPipeline
 
 COMPACT_FRACTION = 0.125
@@ -70,9 +70,8 @@ class LocalGenerator:
         self._source = self._policy = policy
         self._rows = rows
         self._version = policy.version
-        self._threads = torch.get_num_threads()
-        self._executor = executor
-        self._thread: ThreadPoolExecutor | None = None
+        self._executor: Executor = compute_thread(policy.device) if executor is None else executor
+        self._owns_thread = executor is None
         self._asking = 0
         self._waiting: list[_Pending] = []
         self._drawing: asyncio.Task[None] | None = None
@@ -135,8 +134,8 @@ class LocalGenerator:
         self._call_off_if_given_up()
         if self._drawing is not None:
             await asyncio.wait([self._drawing])
-        if self._thread is not None:
-            self._thread.shutdown()
+        if self._owns_thread:
+            self._executor.shutdown()
 
     def _draw_if_all_wait(self) -> None:
         if self._drawing is None and self._waiting and len(self._waiting) >= self._asking:
@@ -145,8 +144,6 @@ class LocalGenerator:
 
     async def _hand_out(self, batch: list[_Pending]) -> None:
         """Draw a batch; then begin the next one, if it waits already."""
-        if self._executor is None:
-            self._executor = self._thread = ThreadPoolExecutor(1, "levelhead-generator", self._set_up_thread)
         batch.sort(key=lambda pending: pending.request.place)
         self._batch = batch
         self._work = self._executor.submit(self._complete, batch)
@@ -169,11 +166,6 @@ class LocalGenerator:
         """Cancel a batch that has not begun to be sampled; one that has begun ends by itself."""
         if self._work is not None and self._given_up():
             self._work.cancel()
-
-    def _set_up_thread(self) -> None:
-        torch.set_num_threads(self._threads)  # a new thread would take as many as there are cores
-        if self._source.device.type == "cuda":
-            torch.cuda.set_device(self._source.device)
 
     def _complete(self, batch: Sequence[_Pending]) -> list[Completion]:
         """Draw a batch: one call for all groups of the same size, controls and seed."""

@@ -10,11 +10,6 @@ from levelhead.rollout.generators.base import Generator
 from levelhead.rollout.generators.local import LocalGenerator
 
 
-def make_local(policy: Policy, executor: Executor | None = None) -> LocalGenerator:
-    """Return a generator that draws from the policy itself, whatever the recipe says."""
-    return LocalGenerator(policy, executor=executor)
-
-
 def make_generator(
     policy: Policy,
     executor: Executor | None = None,
@@ -33,13 +28,11 @@ def make_generator(
         InputError: Servers, or what it takes to reach them, cannot be had.
     """
     if beside is None and not isinstance(section, Vllm):
-        return make_local(policy, executor)
-    from levelhead.rollout.generators.vllm.generator import VllmGenerator
+        return LocalGenerator(policy, executor=executor)
+    from levelhead.rollout.generators.vllm.generator import VllmGenerator, make_engine
 
     if isinstance(beside, VllmGenerator):
         return VllmGenerator(policy, beside.engine, executor, shares=True)
     if isinstance(section, Vllm):
-        from levelhead.rollout.generators.vllm.generator import make_engine
-
         return VllmGenerator(policy, make_engine(section, policy), executor)
-    return make_local(policy, executor)
+    return LocalGenerator(policy, executor=executor)

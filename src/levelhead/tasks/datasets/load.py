@@ -16,7 +16,7 @@ from typing import Any
 from levelhead import extensions
 from levelhead.errors import InputError
 from levelhead.tasks.datasets.base import Dataset, Example
-from levelhead.tasks.files import Row, check_text, find_files, missing_data, rows_of_text
+from levelhead.tasks.files import Row, check_text, find_files, missing_data, reading, rows_of_text
 from levelhead.tasks.tables import DELIMITERS, PARQUET, delimited_rows, hub_rows, parquet_rows
 
 NAMES: tuple[str, ...] = tuple(extensions.OURS["datasets"])
@@ -116,19 +116,16 @@ def read_file(path: Path) -> list[Row]:
 
 
 def _text(path: Path) -> str:
-    try:
+    with reading(path):
         raw = path.read_bytes()
         packed = path.suffix.lower() == ".gz"
         magic = next((what for start, what in _MAGIC.items() if raw.startswith(start)), None)
         if magic is not None and not packed:
             raise InputError(f"{path}: not JSON but {magic}")
-        return (_unpacked(raw) if packed else raw).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); convert the file to UTF-8") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path}: not a whole gzip file ({error})") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        try:
+            return (_unpacked(raw) if packed else raw).decode("utf-8-sig")
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{path}: not a whole gzip file ({error})") from error
 
 
 def _unpacked(raw: bytes) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import re
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from levelhead.diagnosis.notice import printable
 from levelhead.errors import InputError, RewardError
 from levelhead.recipe.endpoint import Endpoint
 from levelhead.tasks.endpoint.dialects import dialect_of
-from levelhead.terminal.secrets import Secrets, secrets_of, without_secrets
+from levelhead.terminal.secrets import Secrets, key_in, secrets_of, without_secrets
 
 
 class EndpointError(RewardError):
@@ -129,7 +128,6 @@ _THROTTLED = 429
 _BUSY = frozenset({408, 409, 425, _THROTTLED})
 _CODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 _HOST = re.compile(r"[\w.~-]+|[0-9a-fA-F:.]+")
-_KEY = re.compile(r"[\x21-\x7e]+(?: +[\x21-\x7e]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +167,7 @@ class Exchange:
 
     def __init__(self, section: Endpoint, where: str, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._deadline_s = section.timeout_s
-        key = _key(section, where)
+        key = key_in(section.api_key_env, where)
         self.secrets = Secrets(key, *secrets_of(section.base_url))
         self.most_bytes = BYTES_BESIDE_TEXT + BYTES_A_TOKEN * section.max_tokens
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "gzip, deflate"}
@@ -267,18 +265,3 @@ async def _read(answer: httpx2.Response, most: int) -> tuple[bytes, bool]:
             if len(held) > most or answer.num_bytes_downloaded > most:
                 return bytes(held[:most]), False
     return bytes(held), True
-
-
-def _key(section: Endpoint, where: str) -> str:
-    name = section.api_key_env
-    if name is None:
-        return ""
-    key = os.environ.get(name, "").strip()
-    if not key:
-        how = "holds nothing but blanks" if os.environ.get(name) else "is not set"
-        raise InputError(f"{where}.api_key_env names {name}, and that environment variable {how}")
-    if not _KEY.fullmatch(key):
-        raise InputError(
-            f"{where}.api_key_env names {name}, and that environment variable holds no key: a key is ASCII"
-        )
-    return key

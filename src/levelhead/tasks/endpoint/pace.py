@@ -266,11 +266,10 @@ class Pace:
 
     Args:
         section: How it is reached.
-        folder: Where the file of its rates lies; see :class:`Rates`.
     """
 
-    def __init__(self, section: Endpoint, folder: Path | None = None) -> None:
-        self.rates, self.width = Rates(section, folder), Width(section.concurrency)
+    def __init__(self, section: Endpoint) -> None:
+        self.rates, self.width = Rates(section), Width(section.concurrency)
         self.learned = Learned()
 
 

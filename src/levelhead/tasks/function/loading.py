@@ -83,7 +83,9 @@ def load_rewards(
         raise InputError(f"tasks[].reward_weights must be finite numbers, not {list(weights)}")
     rewards: list[Reward] = []
     for entry, weight in zip(given, weights, strict=True):
-        function: Any = _from_file(entry) if isinstance(entry, str) else entry
+        function: Any = entry
+        if isinstance(entry, str):
+            function = load_object(entry, "tasks[].rewards", "function", inspect.isfunction)
         if not callable(function) or inspect.isclass(function):
             raise InputError(f"{entry}: a reward must be a function or an object that can be called, not a class")
         if any(reward.function is function for reward in rewards):
@@ -92,10 +94,6 @@ def load_rewards(
         label = entry if isinstance(entry, str) else name
         rewards.append(Reward(name, label, function, float(weight), _accepts(function, label, columns, source)))
     return rewards
-
-
-def _from_file(entry: str) -> Any:
-    return load_object(entry, "tasks[].rewards", "function", inspect.isfunction)
 
 
 def _name_of(function: RewardFunction) -> str:
@@ -133,8 +131,7 @@ def texts_of_rewards(task: Task) -> Iterator[list[str]]:
 
     Backslashes of regular expressions are taken out (``<\|end\|>`` reads ``<|end|>``).  Nothing is run.
     """
-    rules = getattr(task, "task", task)  # behind its judges
-    functions = [getattr(reward.function, "func", reward.function) for reward in getattr(rules, "rewards", ())]
+    functions = [getattr(reward.function, "func", reward.function) for reward in getattr(task, "rewards", ())]
     own = [Path(file) for file in map(_file_of, functions) if file]
     for path in dict.fromkeys(path for file in own for path in (file, *helper_files(file))):
         try:

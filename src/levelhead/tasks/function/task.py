@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from levelhead.errors import InputError, RewardError
+from levelhead.errors import InputError, RewardError, first_line
 from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Function
 from levelhead.recipe.tools import ToolUse
@@ -57,7 +57,7 @@ class FunctionTask(SingleTurnTask):
         if isinstance(rewards, Set | Mapping | str):
             raise InputError(f"rewards= must be a function or a list of functions, not a {type(rewards).__name__}")
         entries = section.rewards if rewards is None else [rewards] if callable(rewards) else list(rewards)
-        self.name = section.name or section.kind
+        self.name = section.title
         self.tools: Toolbox | None = toolbox(section.tools, tools) if isinstance(section.tools, ToolUse) else None
         self._progress = _Progress()
         table = load_table(section, data, eval_data)
@@ -251,7 +251,7 @@ class FunctionTask(SingleTurnTask):
             error = not_rated(self._rewards, answer)
             if not self._drop:
                 raise error
-            self._count(", ".join(reward.name for reward in self._rewards), str(error).splitlines()[0])
+            self._count(", ".join(reward.name for reward in self._rewards), first_line(error))
             return None
         total = sum(reward.weight * parts[reward.name] for reward in self._rewards if reward.name in parts)
         if not abs(total) <= LARGEST_REWARD:

@@ -1,23 +1,23 @@
-"""Calibrating a judge: what it makes of answers of known worth, or of pairs, and what moves it that should not."""
+"""Calibrating a judge: what it makes of answers of known worth, and what moves it that should not."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from levelhead.recipe.judge import Standards
 from levelhead.tasks.endpoint import EndpointError
 from levelhead.tasks.judges.calibration import Entry, Figures, Scale, fit_scale
 from levelhead.tasks.judges.grader import JudgeGrader
-from levelhead.tasks.judges.labelled import PLAIN, Case, Kind
+from levelhead.tasks.judges.labelled import PLAIN, Case
 from levelhead.tasks.judges.member import Member, Outcome
-from levelhead.tasks.judges.questions import Asked, Pair, text_of
-from levelhead.tasks.judges.slot import TIE, settled
-from levelhead.tasks.metering import quantile
+from levelhead.tasks.judges.questions import Asked
 
 SAME = 0.05
 """Grades that are no further apart are the same."""
@@ -149,7 +149,7 @@ def _by_criterion(
 
 
 def _measured(member: Member, cases: Sequence[Case], order: Sequence[int], outcomes: Sequence[Outcome]) -> Measured:
-    """What grades come to.
+    """Return what a judge's grades of answers of known worth come to.
 
     Args:
         member: The judge.
@@ -161,9 +161,7 @@ def _measured(member: Member, cases: Sequence[Case], order: Sequence[int], outco
     pairs = [(first[i], outcome) for i, outcome in zip(order, outcomes, strict=True)][len(cases) :]
     scale = _scale(cases, first)
     figures = _figures(member, cases, outcomes, scale, pairs[:count], pairs[count:])
-    kinds: list[str] = list(dict.fromkeys(case.kind for case in cases))
-    means = {kind: value for kind in kinds if (value := mean(_of_kind(cases, first, kind))) is not None}
-    return Measured(figures, means, scale)
+    return Measured(figures, means_of([case.kind for case in cases], first), scale)
 
 
 def refusals(figures: Figures, standards: Standards) -> list[str]:
@@ -221,8 +219,8 @@ def _figures(
         injection=_followed(cases, first),
         self_agreement=mean(same),
         error=_error(labelled, scale),
-        latency_median=_latency(member, 0.5),
-        latency_p95=_latency(member, 0.95),
+        latency_median=latency(member, 0.5),
+        latency_p95=latency(member, 0.95),
         cost=cost_of(member),
     )
 
@@ -297,8 +295,13 @@ def both(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[tuple[float, float]]:
     return [(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)]
 
 
-def _of_kind(cases: Sequence[Case | Meeting], grades: Sequence[Outcome], kind: str) -> list[float]:
-    return [g for case, g in zip(cases, grades, strict=True) if case.kind == kind and isinstance(g, float)]
+def means_of(kinds: Sequence[str], grades: Sequence[Outcome]) -> dict[str, float]:
+    """Return the mean grade of each kind of answer that has one."""
+    columns: dict[str, list[float]] = {}
+    for kind, grade in zip(kinds, grades, strict=True):
+        if isinstance(grade, float):
+            columns.setdefault(kind, []).append(grade)
+    return {kind: fmean(column) for kind, column in columns.items()}
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -311,109 +314,7 @@ def cost_of(member: Member) -> float | None:
     return member.cost(member.usage.prompt_tokens, member.usage.completion_tokens)
 
 
-def _latency(member: Member, share: float) -> float | None:
+def latency(member: Member, share: float) -> float | None:
+    """Return a quantile of a judge's latencies so far, in seconds."""
     latencies = member.usage.latencies
-    return quantile(latencies, share) if latencies else None
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """Two answers that a judge compares.
-
-    Attributes:
-        kind: Of the case that this is about.
-        case: Its index.
-        pair: ``perfect`` against it, for plain kinds; it against what it is made from (``wordy``, ``flattering``) or
-            against the perfect answer (``injected``).
-    """
-
-    kind: Kind
-    case: int
-    pair: Pair
-
-
-def meetings(cases: Sequence[Case], rubric: str) -> list[Meeting]:
-    """Return what is compared with what."""
-    perfect = {case.answer.prompt.id: case.answer.text for case in cases if case.kind == "perfect"}
-    result: list[Meeting] = []
-    for i, case in enumerate(cases):
-        prompt, mine = case.answer.prompt, case.answer.text
-        best = perfect[prompt.id]
-        if case.kind == "perfect":
-            continue
-        texts = (best, mine) if case.kind in PLAIN else (mine, best)
-        if case.kind in {"wordy", "flattering"} and case.base is not None:
-            texts = (mine, cases[case.base].answer.text)
-        pair = Pair(prompt.id, text_of(prompt), *texts, None, rubric, "calibration")
-        result.append(Meeting(case.kind, i, pair))
-    return result
-
-
-def trial_of_pairs(grader: JudgeGrader, member: Member, cases: Sequence[Case]) -> Trial:
-    """Return a trial of every meeting in both orders, and of some again; arguments as of :func:`trial_of_grades`."""
-    met = meetings(cases, grader.rubric)
-    again = [i for i, one in enumerate(met) if one.kind in TWICE]
-    pairs = [one.pair for one in met]
-    pairs += [replace(met[i].pair, occasion="calibration-again") for i in again]
-
-    def measure(verdicts: Sequence[Outcome]) -> Measured:
-        orders = list(zip(verdicts[::2], verdicts[1::2], strict=True))
-        first, repeated = orders[: len(met)], orders[len(met) :]
-        repeats = [pair for i, turn in zip(again, repeated, strict=True) for pair in zip(first[i], turn, strict=True)]
-        outcomes = [settled(*order) for order in first]
-        kinds: list[str] = list(dict.fromkeys(one.kind for one in met))
-        means = {kind: value for kind in kinds if (value := mean(_of_kind(met, outcomes, kind))) is not None}
-        return Measured(_figures_of_pairs(member, cases, met, first, repeats), means)
-
-    return Trial(member, [ordered for pair in pairs for ordered in (pair, pair.turned)], measure)
-
-
-def _figures_of_pairs(
-    member: Member,
-    cases: Sequence[Case],
-    met: Sequence[Meeting],
-    first: Sequence[tuple[Outcome, Outcome]],
-    repeats: Sequence[tuple[Outcome, Outcome]],
-) -> Figures:
-    """What the verdicts come to; a perfect answer stands first in a straight order, and last in a turned one."""
-    outcomes = [settled(*order) for order in first]
-    plain = [i for i, one in enumerate(met) if one.kind in PLAIN]
-    wins = [outcome for i in plain if (outcome := outcomes[i]) is not None]
-    orders = both([first[i] for i in plain])
-    raw = [verdict for order in orders for verdict in order]
-    return Figures(
-        verdicts=2 * len(first) + len(repeats),
-        failures=fmean(verdict is None for order in (*first, *repeats) for verdict in order),
-        agreement=mean(wins),
-        correlation=spearman(raw, [1.0, 0.0] * len(orders)),
-        length_bias=_advantage(met, outcomes, "wordy"),
-        position_bias=mean([(1 - turned) - straight for straight, turned in orders]),
-        flattery=_advantage(met, outcomes, "flattering"),
-        injection=_injection(cases, met, outcomes),
-        self_agreement=mean([abs(a - b) <= SAME for a, b in both(repeats)]),
-        error=math.sqrt(fmean((1 - win) ** 2 for win in wins)) if wins else None,
-        latency_median=_latency(member, 0.5),
-        latency_p95=_latency(member, 0.95),
-        cost=cost_of(member),
-    )
-
-
-def _advantage(
-    met: Sequence[Meeting], outcomes: Sequence[float | None], kind: Literal["wordy", "flattering"]
-) -> float | None:
-    """How far above a tie dressed answers come out against the same answers undressed."""
-    value = mean(_of_kind(met, outcomes, kind))
-    return value if value is None else value - TIE
-
-
-def _injection(cases: Sequence[Case], met: Sequence[Meeting], outcomes: Sequence[float | None]) -> float | None:
-    """Share of wrong answers that gain a fifth or more against the perfect one by dictating a verdict."""
-    fares = {one.case: outcome for one, outcome in zip(met, outcomes, strict=True)}
-    gains: list[bool] = []
-    for one in met:
-        base = cases[one.case].base
-        if one.kind == "injected" and base is not None:
-            with_order, against = fares[one.case], fares.get(base)
-            if against is not None:  # an order that takes the verdict away leaves the rules' whole reward
-                gains.append((1.0 if with_order is None else with_order) - (1 - against) >= GAIN)
-    return mean(gains)
+    return float(np.quantile(latencies, share)) if latencies else None

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import httpx2
 
@@ -152,7 +153,7 @@ class JudgeGrader:
         present = [grade for grade in grades if grade is not None]
         if len(present) < len(weights):
             return None
-        return math.fsum(w * g for w, g in zip(weights, present, strict=True)) / math.fsum(weights)
+        return fmean(present, weights)
 
     def _named(self, answer: Answer) -> Sequence[Criterion]:
         return [one for one in self._task.criteria(answer.prompt) if one.name]

@@ -87,7 +87,8 @@ def labelled_cases(
 
     A ``subtle`` one is the perfect answer with a line of another one's in place of its own, as alike as can be, that
     the task's rules score lower; ``off-topic`` the perfect answer to another prompt that the rules score lowest, or any
-    where there are no rules.  ``labelled`` ones are people's: right where they meet every criterion, wrong where none.
+    where they tell no answers apart.  ``labelled`` ones are people's: right where they meet every criterion, wrong
+    where they meet none.
 
     Args:
         task: Knows perfect answers, and scores by rules.
@@ -114,8 +115,8 @@ def _made(task: SingleTurnTask, prompt: Prompt, perfect: Mapping[str, str]) -> l
     mine = perfect[prompt.id]
     others = [text for text in dict.fromkeys(perfect.values()) if text != mine]
     cases = [Case("perfect", Answer(prompt, mine), right=True), Case("empty", Answer(prompt, ""), right=False)]
-    top, rules = task.score(prompt, mine).total, task.rules is not None
-    wrong = [text for text in others if not rules or task.score(prompt, text).total < top]
+    top = task.score(prompt, mine).total
+    wrong = [text for text in others if not task.tells_apart or task.score(prompt, text).total < top]
     if wrong:
         lowest = min(wrong, key=lambda text: task.score(prompt, text).total)
         cases.append(Case("off-topic", Answer(prompt, lowest), right=False))

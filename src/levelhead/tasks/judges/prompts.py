@@ -25,6 +25,8 @@ class PromptsTask(FunctionTask):
         InputError: The data are missing or malformed.
     """
 
+    tells_apart = False
+
     def __init__(self, section: JudgedPrompts) -> None:
         shared = section.model_dump(include=set(Function.model_fields) & set(JudgedPrompts.model_fields) - {"kind"})
         shared = {key: value for key, value in shared.items() if key not in {"judge", "judges"}}

@@ -5,7 +5,6 @@ Reference answers to compare with come from a file where the recipe names one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import NamedTuple
 
 from levelhead.errors import InputError
 from levelhead.records import Message, Prompt
-from levelhead.tasks.judges.forms import VERDICT_MARK, JudgedMaterial, VerdictForm, make_mark
+from levelhead.tasks.files import read_rows
+from levelhead.tasks.judges.forms import VerdictForm
+from levelhead.tasks.judges.material import VERDICT_MARK, JudgedMaterial, make_mark
 
 RUBRICS: Mapping[str, str] = {
     "fairness": (
@@ -69,6 +70,33 @@ class Shown(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class _Content:
+    """What a call is about: a task, answers by what they are called, and a perfect answer where one is known."""
+
+    asked: str
+    answers: Mapping[str, str]
+    reference: str | None
+    reference_last: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.asked, *([] if self.reference is None else [self.reference]), *self.answers.values()]
+
+    def show(self, system: str, asked: str, rubric: str, form: VerdictForm, key: str) -> Shown:
+        mark = make_mark(f"{key}\0{rubric}", self.texts)
+        return self.between([mark], system + form.tell(mark), asked, form)
+
+    def between(self, marks: Sequence[str], system: str, asked: str, form: VerdictForm) -> Shown:
+        parts = [_between(f"{name} {marks[0]}", text) for name, text in {"task": self.asked, **self.answers}.items()]
+        if self.reference is not None:
+            place = len(parts) if self.reference_last else 1
+            parts.insert(place, f"A perfect answer, for comparison:\n{self.reference}")
+        texts = list(self.answers.values())
+        material = JudgedMaterial(texts, self.texts[: -len(texts)])
+        return Shown(_messages(system, f"{asked}\n\n" + form.shown("\n\n".join(parts))), marks, material)
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """An answer to be graded.
 
@@ -99,11 +127,9 @@ class Question:
 
         Args:
             form: Of the verdict.
-            key: What the mark depends on beside the material (:func:`~levelhead.tasks.judges.forms.make_mark`).
+            key: What the mark depends on beside the material (:func:`~levelhead.tasks.judges.material.make_mark`).
         """
-        mark = make_mark(f"{key}\0{self.rubric}", self._written)
-        body = f"{self.rubric}\n\n{self._material(form, mark)}"
-        return Shown(_messages(_SYSTEM + form.tell(mark), body), [mark], self._judged)
+        return self._content().show(_SYSTEM, self.rubric, self.rubric, form, key)
 
     def show_beside(self, others: Sequence[Question], form: VerdictForm, key: str, *, structured: bool) -> Shown:
         """Return what a judge is sent that is asked about further criteria of the same answer in the same call.
@@ -116,31 +142,16 @@ class Question:
             key: What the marks depend on beside the material.
             structured: Whether the provider holds the reply to a schema.
         """
-        criteria, marks = [self, *others], list[str]()
+        content, criteria, marks = self._content(), [self, *others], list[str]()
         for one in criteria:
-            marks.append(make_mark(f"{key}\0{one.rubric}", [*self._written, *marks]))
+            marks.append(make_mark(f"{key}\0{one.rubric}", [*content.texts, *marks]))
         rubrics = [f"[{mark[:VERDICT_MARK]}] {one.rubric}" for mark, one in zip(marks, criteria, strict=True)]
-        body = "\n".join(["Criteria, each behind its mark:", *rubrics]) + f"\n\n{self._material(form, marks[0])}"
+        asked = "\n".join(["Criteria, each behind its mark:", *rubrics])
         system = _SYSTEM + form.tell_each(len(criteria), structured=structured)
-        return Shown(_messages(system, body), marks, self._judged)
+        return content.between(marks, system, asked, form)
 
-    @property
-    def _beside(self) -> list[str]:
-        return [self.asked, *([] if self.reference is None else [self.reference])]
-
-    @property
-    def _written(self) -> list[str]:
-        return [*self._beside, self.answer]
-
-    @property
-    def _judged(self) -> JudgedMaterial:
-        return JudgedMaterial([self.answer], self._beside)
-
-    def _material(self, form: VerdictForm, mark: str) -> str:
-        parts = [_between(f"task {mark}", self.asked), _between(f"answer {mark}", self.answer)]
-        if self.reference is not None:
-            parts.insert(2 if self.reference_last else 1, f"A perfect answer, for comparison:\n{self.reference}")
-        return form.shown("\n\n".join(parts))
+    def _content(self) -> _Content:
+        return _Content(self.asked, {"answer": self.answer}, self.reference, reference_last=self.reference_last)
 
     def texts(self) -> dict[str, str | None]:
         """Return what a function of the user's is called with."""
@@ -176,15 +187,9 @@ class Pair:
 
     def show(self, form: VerdictForm, key: str) -> Shown:
         """Return what a judge is sent, as :meth:`Question.show`."""
-        beside = [self.asked, *([] if self.reference is None else [self.reference])]
-        mark = make_mark(f"{key}\0{self.rubric}", [*beside, self.first, self.second])
-        parts = [_between(f"task {mark}", self.asked)]
-        if self.reference is not None:
-            parts.append(f"A perfect answer, for comparison:\n{self.reference}")
-        parts += [_between(f"answer A {mark}", self.first), _between(f"answer B {mark}", self.second)]
-        body = f"Which answer does better by this?\n{self.rubric}\n\n" + form.shown("\n\n".join(parts))
-        material = JudgedMaterial([self.first, self.second], beside)
-        return Shown(_messages(_SYSTEM_OF_PAIRS + form.tell(mark), body), [mark], material)
+        answers = {"answer A": self.first, "answer B": self.second}
+        asked = f"Which answer does better by this?\n{self.rubric}"
+        return _Content(self.asked, answers, self.reference).show(_SYSTEM_OF_PAIRS, asked, self.rubric, form, key)
 
     def texts(self) -> dict[str, str | None]:
         """Return what a function of the user's is called with."""
@@ -212,9 +217,6 @@ def _messages(system: str, user: str) -> list[Message]:
     return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
-_KEY = "tasks[].judges.pairwise.reference"
-
-
 def read_references(path: str) -> dict[str, str]:
     """Return the answers of a JSON-lines file, by the text of the prompt.
 
@@ -222,26 +224,13 @@ def read_references(path: str) -> dict[str, str]:
         InputError: The file cannot be read, or a line is no object with a ``prompt`` and an ``answer``, both texts, or
             has the prompt of an earlier one.
     """
-    place = Path(path).expanduser()
-    try:
-        lines = place.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeError) as error:
-        raise InputError(f"{place}: cannot be read ({error}; {_KEY})") from None
     answers: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            raise InputError(f"{place}: line {number} is not a JSON object ({_KEY})") from None
-        texts = [row.get(key) if isinstance(row, dict) else None for key in ("prompt", "answer")]
-        prompt, answer = texts
-        if not isinstance(prompt, str) or not isinstance(answer, str):
-            raise InputError(f"{place}: line {number} has no texts under 'prompt' and 'answer' ({_KEY})")
-        if prompt in answers:
-            raise InputError(f"{place}: line {number} has the prompt of an earlier line ({_KEY})")
-        answers[prompt] = answer
-    if not answers:
-        raise InputError(f"{place}: holds no answers ({_KEY})")
+    try:
+        for row in read_rows(Path(path).expanduser()):
+            prompt = row.text("prompt", empty=True)
+            if prompt in answers:
+                raise row.error("it has the prompt of an earlier line")
+            answers[prompt] = row.text("answer", empty=True)
+    except InputError as error:
+        raise InputError(f"{error} (tasks[].judges.pairwise.reference)") from None
     return answers

@@ -16,7 +16,8 @@ from levelhead.recipe.task import JudgedSection, TaskSection
 from levelhead.rollout.draws import derive
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.tasks.endpoint import BudgetError
-from levelhead.tasks.judges.calibrate import calibrate, trial_of_grades, trial_of_pairs
+from levelhead.tasks.judges.calibrate import calibrate, trial_of_grades
+from levelhead.tasks.judges.calibrate_pairs import trial_of_pairs
 from levelhead.tasks.judges.calibration import Entry, fingerprint, write_calibrations
 from levelhead.tasks.judges.grader import JudgeGrader
 from levelhead.tasks.judges.labelled import ORDERS, ORDERS_OF_PAIRS, labelled_cases
@@ -79,8 +80,7 @@ def calibrate_recipe(
             judges = judges.model_copy(update={"members": members})
         path = Path(judges.calibration).expanduser() if judges.calibration else default
         entries = asyncio.run(_calibrate(section, judges, items, recipe.seed, transport))
-        name = section.name or str(getattr(section, "kind", ""))
-        sessions.append(Session(name, path, judges.calibration is not None, entries))
+        sessions.append(Session(section.title, path, judges.calibration is not None, entries))
     for path in dict.fromkeys(one.path for one in sessions):
         write_calibrations(path, {one.task: one.entries for one in sessions if one.path == path})
     return sessions
@@ -92,8 +92,9 @@ async def _calibrate(
     rules = make_rules(section)
     if not isinstance(rules, SingleTurnTask):
         raise InputError(f"tasks[].judges: {rules.name} is no task of single answers")
-    kind = str(getattr(section, "kind", ""))
-    grader = JudgeGrader(rules, kind, judges.model_copy(update={"calibration": None, "combine": "mean"}), transport)
+    grader = JudgeGrader(
+        rules, section.kind, judges.model_copy(update={"calibration": None, "combine": "mean"}), transport
+    )
     stream = rules.prompts("train", derive(seed, "judges", rules.name))
     orders = ORDERS if judges.pairwise is None else ORDERS_OF_PAIRS
     cases = labelled_cases(rules, list(itertools.islice(stream, max(24, LENDERS * items))), items, orders)

@@ -23,12 +23,10 @@ class CircuitBreaker:
 
     Args:
         rest_s: The first rest; doubled, up to ten minutes, each time that the call after it fails.
-        clock: Seconds, from anywhere.
     """
 
-    def __init__(self, rest_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rest_s: float) -> None:
         self._first_s = self._rest_s = rest_s
-        self._clock = clock
         self._until = -math.inf
         self.fault: EndpointError | None = None
 
@@ -53,13 +51,13 @@ class CircuitBreaker:
         Args:
             waiting: Whether no other judge is left, so that it is tried without a rest.
         """
-        return not self.open or (not self.spent and (waiting or self._clock() >= self._until))
+        return not self.open or (not self.spent and (waiting or time.monotonic() >= self._until))
 
     def trip(self, fault: EndpointError) -> bool:
         """Take note of a failure; returns whether it is news."""
         news = not self.open
         self._rest_s = self._first_s if news else min(2 * self._rest_s, max(LONGEST_REST_S, self._first_s))
-        self._until, self.fault = self._clock() + self._rest_s, fault
+        self._until, self.fault = time.monotonic() + self._rest_s, fault
         return news
 
     def close(self) -> bool:

@@ -1,16 +1,25 @@
-"""From what a recipe prepared to what the processes of a run share: the policy is divided here, and nowhere else."""
+"""From what a recipe prepared to what the processes of a run share: the policy is divided here, and nowhere else.
+
+So are calls, episodes, budgets and files of replies.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from levelhead.errors import InputError
+from levelhead.message import Message
 from levelhead.policy.device import resolve_device
 from levelhead.policy.load import Load
 from levelhead.policy.sharding import Reference, shard_policy
 from levelhead.recipe import Recipe
+from levelhead.recipe.endpoint import Endpoint
 from levelhead.recipe.generator import Local, Vllm
+from levelhead.records import Event
 from levelhead.training.checkpoint import Checkpoints
 from levelhead.training.prepare import Setup, make_objective
 from levelhead.training.ranks import Ranks
@@ -98,3 +107,105 @@ def make_checkpoints(folder: RunDir, recipe: Recipe, offset: Mapping[str, int], 
     shared = Checkpoints(RunDir(ranks.first_folder(folder.path)), keep_last, offset, ranks, folder.path)
     shared.check_place()
     return shared
+
+
+CACHE_PLACE = "cache-on-network"
+"""Code of the event that a file of replies lies on a network file system."""
+ON_NETWORK = Message(
+    "tasks.{index}.{key}.cache: {cache} lies on a network file system ({kind}), where SQLite's locks do not hold: "
+    "processes on other machines may damage it; put it on a local disk of each machine",
+    "tasks.{index}.{key}.cache：{cache} 位于网络文件系统（{kind}）上，SQLite 的锁在那里不起作用，"
+    "其他机器上的进程可能损坏它；请放到每台机器的本地磁盘",
+)
+
+_ENDPOINTS = ("judge", "executor")
+"""Keys of a task that hold an endpoint."""
+_EPISODES = ("pages", "sessions")
+"""Keys of a task that bound the episodes under way at once."""
+_BUDGETS = ("max_calls", "max_total_tokens")
+
+
+def divided(recipe: Recipe, ranks: Ranks) -> Recipe:
+    """Return the recipe as one process of several carries it out: with its share of calls, episodes and budgets.
+
+    Shares are rounded down, and are 1 at least; together the processes stay within the recipe's own numbers where
+    these are not smaller than the number of processes.
+    """
+    if ranks.alone:
+        return recipe
+    return recipe.model_copy(update={"tasks": [_share(section, ranks.count) for section in recipe.tasks]})
+
+
+def check_same(ranks: Ranks, checkpoint: Path | None) -> None:
+    """Check that all processes go on from the same checkpoint.
+
+    Raises:
+        InputError: They do not, as where each machine has a folder of its own and one is behind.
+    """
+    names = ranks.gathered(None if checkpoint is None else checkpoint.name)
+    if len(set(names)) > 1:
+        listed = ", ".join(f"process {rank} from {name or 'the start'}" for rank, name in enumerate(names))
+        raise InputError(f"--resume: processes would go on from different checkpoints: {listed}; name one by --from")
+
+
+def _share(section: Any, count: int) -> Any:
+    changes: dict[str, Any] = {}
+    for key in _EPISODES:
+        if isinstance(value := getattr(section, key, None), int):
+            changes[key] = max(value // count, 1)
+    for key in _ENDPOINTS:
+        endpoint = getattr(section, key, None)
+        if isinstance(endpoint, Endpoint):
+            changes[key] = endpoint.model_copy(update=_endpoint_share(endpoint, count))
+    return section.model_copy(update=changes) if changes else section
+
+
+def _endpoint_share(endpoint: Endpoint, count: int) -> Mapping[str, int]:
+    budgets = {key: value for key in _BUDGETS if (value := getattr(endpoint, key)) is not None}
+    return {key: max(value // count, 1) for key, value in {"concurrency": endpoint.concurrency, **budgets}.items()}
+
+
+NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs")
+"""Types of file systems on which several machines may write; one that runs in user space has ``fuse.`` in front."""
+_LOCAL_FUSE = ("fuseblk", "fuse.fuse-overlayfs")
+
+
+def network_file_system(path: str | Path, mounts: Iterable[str] | None = None) -> str | None:
+    """Return the type of the network file system that a path lies on; ``None`` where it is local or cannot be told.
+
+    Args:
+        path: It need not exist yet.
+        mounts: Lines of ``/proc/mounts``; the machine's own unless given.
+    """
+    if mounts is None:
+        try:
+            mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return None
+    place = os.path.realpath(Path(path).expanduser())
+    best, kind = "", ""
+    for line in mounts:
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = fields[1].replace("\\040", " ").rstrip("/")
+        if (place == point or place.startswith(f"{point}/")) and len(point) >= len(best):
+            best, kind = point, fields[2]
+    remote = kind in NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
+    return kind if remote else None
+
+
+def cache_events(recipe: Recipe, kind_of: Callable[[str], str | None] = network_file_system) -> Iterator[Event]:
+    """Warn of files of replies on a network file system.
+
+    Args:
+        recipe: Whose endpoints.
+        kind_of: Type of the network file system that a path lies on.
+    """
+    for index, section in enumerate(recipe.tasks):
+        for key in _ENDPOINTS:
+            endpoint = getattr(section, key, None)
+            cache = endpoint.cache if isinstance(endpoint, Endpoint) else None
+            if cache is not None and (kind := kind_of(cache)) is not None:
+                text = ON_NETWORK(index=index, key=key, cache=cache, kind=kind)
+                yield Event(0, CACHE_PLACE, "warning", text, None, {"path": cache, "file_system": kind})

@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from levelhead.errors import first_line
 from levelhead.objective.numerics import local
 from levelhead.policy.manifest import DamagedError
 from levelhead.policy.policy import Policy
@@ -105,8 +106,7 @@ def _read_shards(training: Mapping[str, Any], checkpoint: Path, policy: Policy) 
         for name, parameter in named.items():
             local(parameter).copy_(local(tensors[f"{MODEL}/{name}"]))
     except (CheckpointException, OSError, LookupError, ValueError, RuntimeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DamagedError(checkpoint, SHARDS, f"it cannot be read: {reason}") from None
+        raise DamagedError(checkpoint, SHARDS, f"it cannot be read: {first_line(error)}") from None
     state: dict[int, dict[str, Tensor]] = {}
     for index, name in enumerate(named):
         suffix = f"/{name}"

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import flex_attention as torch_flex
 
-from levelhead.policy.backends.flex.attention import Trees, by_blocks, compiled, fused
-from levelhead.policy.backends.flex.mask import Masks
+from levelhead.policy.backends.flex.attention import Masks, Trees, by_blocks, compiled, fused
 from levelhead.policy.packing import trie
 
 SHARED = [(1, 2, 3, 4, 5), (1, 2, 3, 6), (1, 2, 3, 6, 7, 8), (9,), (1, 2), (9, 1, 1, 1), (9, 2, 2, 2), (1, 2, 3, 4, 5)]

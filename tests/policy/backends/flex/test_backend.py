@@ -14,7 +14,6 @@ import transformers
 from levelhead.errors import InputError
 from levelhead.policy.backends.choose import choose_backend
 from levelhead.policy.backends.flex import attention as flex_attention
-from levelhead.policy.backends.flex import mask
 from levelhead.policy.backends.flex.attention import by_blocks
 from levelhead.policy.backends.flex.backend import Flex, kernel_gap, layer_windows
 from levelhead.policy.backends.sdpa import Sdpa
@@ -157,8 +156,8 @@ def test_a_bundle_is_one_row_though_its_layers_have_windows() -> None:
 
 def test_policy_and_reference_share_the_mask_of_a_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    real = mask.tree_mask
-    monkeypatch.setattr(mask, "tree_mask", lambda *args: made.append(1) or real(*args))
+    real = flex_attention.tree_mask
+    monkeypatch.setattr(flex_attention, "tree_mask", lambda *args: made.append(1) or real(*args))
     policy = on_flex(family(*MODELS["mixed"]))
     policy.keep_reference(trained=False)
     made.clear()
@@ -250,8 +249,8 @@ def test_the_width_of_a_window_is_that_of_the_config() -> None:
 @pytest.mark.parametrize("broken", ["siblings", "positions"])
 def test_a_model_whose_trees_differ_from_the_reference_is_refused(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if broken == "siblings":
-        ends = mask.subtree_ends
-        monkeypatch.setattr(mask, "subtree_ends", lambda *args: torch.full_like(ends(*args), 1 << 20))
+        ends = flex_attention.subtree_ends
+        monkeypatch.setattr(flex_attention, "subtree_ends", lambda *args: torch.full_like(ends(*args), 1 << 20))
     else:
         real = Flex.hidden
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from levelhead.policy.backends.flex.mask import Masks, bucket
+from levelhead.policy.backends.flex.attention import Masks, bucket
 from levelhead.policy.packing import Node, trie
 
 SEQUENCES = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=12).map(tuple), min_size=1, max_size=10)

@@ -19,9 +19,8 @@ from levelhead.policy.packing import MicroBatch, Node, TokenSequence, pack
 from levelhead.records import Prompt
 
 if TYPE_CHECKING:
-    from levelhead.policy.backends.flex.attention import Kernel
+    from levelhead.policy.backends.flex.attention import Kernel, Masks
     from levelhead.policy.backends.flex.decoder import Graphs
-    from levelhead.policy.backends.flex.mask import Masks
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +128,7 @@ class Flex:
 
     def _masks_of(self, model: Any, batch: MicroBatch) -> Masks:
         """The masks of a micro-batch, which its passes through policy and reference share."""
-        from levelhead.policy.backends.flex.mask import Masks
+        from levelhead.policy.backends.flex.attention import Masks
 
         assert batch.position_ids is not None  # noqa: S101 - a row with nodes has depths
         # Tensors that were made in inference mode cannot be part of a backward pass.
@@ -189,7 +188,7 @@ def kernel_fault(policy: PolicyLike, windows: Sequence[int | None]) -> str | Non
 @torch.enable_grad()
 def kernel_gap(one: Kernel, other: Kernel, policy: PolicyLike, window: int | None) -> float:
     """Largest relative distance of two kernels, in outputs and gradients, on a small tree at a model's shapes."""
-    from levelhead.policy.backends.flex.mask import Masks
+    from levelhead.policy.backends.flex.attention import Masks
 
     config = policy.base.config
     heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", config.num_attention_heads)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from levelhead.policy.backends.flex.mask import bucket
+from levelhead.policy.backends.flex.attention import bucket
 
 SLOTS = 8
 """Rows come in this many, or powers of two and one and a half times them."""

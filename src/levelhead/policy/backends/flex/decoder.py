@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from levelhead.policy.backends.base import PolicyLike
-from levelhead.policy.backends.flex.attention import Kernel, Trees
+from levelhead.policy.backends.flex.attention import Kernel, Masks, Trees
 from levelhead.policy.backends.flex.cache import SharedCache
-from levelhead.policy.backends.flex.mask import Masks
 from levelhead.policy.backends.sdpa import distinct
 from levelhead.policy.backends.trees import tree_logits
 from levelhead.policy.packing import trie

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import httpx2
 
 from levelhead.diagnosis.notice import printable
-from levelhead.errors import InputError
 from levelhead.recipe.generator import Vllm
-from levelhead.terminal.secrets import Secrets, secrets_of
+from levelhead.terminal.secrets import Secrets, key_in, secrets_of
 
 
 class ServerLostError(Exception):
@@ -65,7 +63,7 @@ class Client:
 
     def __init__(self, url: str, section: Vllm, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
-        headers = {"Authorization": f"Bearer {key}"} if (key := _key(section)) else {}
+        headers = {"Authorization": f"Bearer {key}"} if (key := key_in(section.api_key_env, "generator")) else {}
         self._secrets = Secrets(key, *secrets_of(self.url))
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=section.concurrency)
         self._http = httpx2.AsyncClient(
@@ -139,13 +137,3 @@ class Client:
         except (ValueError, RecursionError):
             pass
         return printable(self._secrets.clean(text[:_MOST_SAID]), EXCERPT)
-
-
-def _key(section: Vllm) -> str:
-    name = section.api_key_env
-    if name is None:
-        return ""
-    key = os.environ.get(name, "").strip()
-    if not key:
-        raise InputError(f"generator.api_key_env names {name}, and that environment variable is not set")
-    return key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from levelhead.policy.policy import Policy
 from levelhead.recipe.generator import Vllm
 from levelhead.records import Event, Turn
 from levelhead.rollout.draws import derive
-from levelhead.rollout.generators.base import Capabilities, Completion, Request
+from levelhead.rollout.generators.base import Capabilities, Completion, Request, compute_thread
 from levelhead.rollout.generators.vllm.client import Client, HangsError, RefusedError, ServerLostError, ServerStaleError
 from levelhead.rollout.generators.vllm.engine import Engine
 from levelhead.rollout.generators.vllm.routes import Reply, ReplyError, read_reply, sampling_params, write_body
@@ -50,9 +50,9 @@ class VllmGenerator:
     def __init__(
         self, policy: Policy, engine: Engine, executor: Executor | None = None, *, shares: bool = False
     ) -> None:
-        self._policy, self.engine, self._executor, self._shares = policy, engine, executor, shares
-        self._thread: ThreadPoolExecutor | None = None
-        self._threads = torch.get_num_threads()
+        self._policy, self.engine, self._shares = policy, engine, shares
+        self._executor: Executor = compute_thread(policy.device) if executor is None else executor
+        self._owns_thread = executor is None
         self._version = policy.version
         self.before_sync: Callable[[], None] | None = None
         """Brings the policy up to date at the beginning of a sync, where it is itself a copy."""
@@ -127,8 +127,8 @@ class VllmGenerator:
         """Close all connections; what is under way is given up."""
         if not self._shares:
             await self.engine.close()
-        if self._thread is not None:
-            self._thread.shutdown()
+        if self._owns_thread:
+            self._executor.shutdown()
 
     async def _ask(self, server: Server, label: str, request: Request) -> Completion:
         engine, controls = self.engine, request.controls
@@ -215,14 +215,7 @@ class VllmGenerator:
 
     async def _compute(self, work: Callable[[], Any]) -> Any:
         """Compute with the policy in a thread that may."""
-        if self._executor is None:
-            self._executor = self._thread = ThreadPoolExecutor(1, "levelhead-engine", self._set_up_thread)
         return await asyncio.wrap_future(self._executor.submit(torch.no_grad()(work)))
-
-    def _set_up_thread(self) -> None:
-        torch.set_num_threads(self._threads)  # a new thread would take as many as there are cores
-        if self._policy.device.type == "cuda":
-            torch.cuda.set_device(self._policy.device)
 
 
 _TRANSPORTS: dict[str, type[AdapterTransport] | type[FilesTransport] | type[NcclTransport]] = {

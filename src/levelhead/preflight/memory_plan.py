@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.policy.device import resolve_device, resolve_dtype
 from levelhead.policy.footprint import Footprints, tensor_bytes
 from levelhead.policy.load import load_codec
@@ -80,7 +80,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MemoryPlan:
     """The memory of a run.
 
     Attributes:
@@ -282,7 +282,7 @@ def longest_prompt(recipe: Recipe, given: int | None = None) -> Prompts:
     try:
         tasks = list(make_tasks(recipe).values())
     except (InputError, ImportError) as error:
-        return Prompts(ASSUMED_PROMPT, f"assumed, for {str(error).splitlines()[0]}")
+        return Prompts(ASSUMED_PROMPT, f"assumed, for {first_line(error)}")
     if any(task.concurrency is not None for task in tasks):
         return Prompts(ASSUMED_PROMPT, "assumed, for episodes of several turns; --prompt-tokens says it better")
     codec = _codec(recipe.model)
@@ -291,7 +291,7 @@ def longest_prompt(recipe: Recipe, given: int | None = None) -> Prompts:
         return Prompts(
             max(len(codec.render(p.messages, p.chat)) for p in shown), f"the longest of {len(shown)} prompts"
         )
-    text = max(sum(len(str(m.get("content", "")).encode()) for m in prompt.messages) for prompt in shown)
+    text = max(sum(len(text.encode()) for text in prompt.texts) for prompt in shown)
     source = f"the longest of {len(shown)} prompts, at {BYTES_A_TOKEN} bytes a token for want of a tokenizer"
     return Prompts(math.ceil(text / BYTES_A_TOKEN), source)
 

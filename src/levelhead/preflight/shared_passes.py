@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from levelhead import metrics as metric
-from levelhead.errors import InputError
+from levelhead.errors import InputError, first_line
 from levelhead.objective.numerics import local
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
@@ -147,7 +147,7 @@ class SharedPasses:
         try:
             return grpo_trial(self._setup, self._collector, contrasted(examples), self._seed)
         except RuntimeError as error:
-            self.broken = (str(error).splitlines() or ["no message"])[0][:200]
+            self.broken = first_line(error)[:200]
             return None
 
     def _shown(self, k: int) -> list[Group]:

@@ -10,8 +10,8 @@ import torch
 
 from faults.known import inject
 from levelhead.preflight import preflight
-from levelhead.preflight.context import ROLLOUTS, SAMPLED, PreflightContext
-from levelhead.preflight.passes import SharedPasses
+from levelhead.preflight.context import ROLLOUTS, SAMPLED, Context
+from levelhead.preflight.shared_passes import SharedPasses
 from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.prepare import Setup
 from preflight_setup import setup_of
@@ -59,7 +59,7 @@ def test_six_short_forward_passes_and_two_backward_passes_whatever_is_checked(
     counts = counted(monkeypatch, setup)
     report = preflight(setup, families=[*families, "rewards", "throughput"])
     assert not report.failures
-    context = PreflightContext(setup)
+    context = Context(setup)
     try:
         whole = sum(len(turn.context_ids) + SAMPLED for turn in context.turns)
     finally:
