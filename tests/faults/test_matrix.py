@@ -62,7 +62,7 @@ def test_a_learning_rate_that_is_too_high_is_caught_by_the_guard_at_once() -> No
     ],
 )
 def test_what_cannot_be_in_a_sound_trainer_is_told_of_at_once(name: str, said: str, step: int) -> None:
-    row = run_fault(FAULTS[name], lambda _: [], ("grpo.steps=8",))
+    row = run_fault(FAULTS[name], lambda _: [], (f"grpo.steps={step + 1}",))
     assert (row.guard, row.guard_step) == (said, step)
 
 
