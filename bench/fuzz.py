@@ -7,7 +7,7 @@ in a folder.  Counted are crashes (a traceback, or an exit code that is not 0, 1
 seconds of processor time or more than 500 MB, and control characters that reach the terminal.  The exit code is 1 where
 any of these is not zero.
 
-The suite runs 500 inputs; ``make fuzz`` runs 100,000, for a night.
+The suite runs 300 inputs; ``make fuzz`` runs 100,000, for a night.
 """
 
 from __future__ import annotations

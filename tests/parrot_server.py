@@ -34,6 +34,8 @@ class Parrot(BaseHTTPRequestHandler):
 class ParrotServer:
     """The endpoint's process, on a port of its own."""
 
+    model = MODEL
+
     def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]

@@ -19,7 +19,8 @@ SRC = str(Path(__file__).parents[2] / "src")
 
 
 def run(*options: str) -> tuple[int, str]:
-    result = CliRunner().invoke(cli.app, ["check", RECIPE, "--plan", "--prompt-tokens", "100", *options])
+    shared = ("--plan", "--prompt-tokens", "100", "--set", "model.tiny.layers=1")
+    result = CliRunner().invoke(cli.app, ["check", RECIPE, *shared, *options])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.output
@@ -34,7 +35,7 @@ def test_a_plan_that_fits_leaves_with_0_and_prints_a_table() -> None:
 
 @pytest.mark.slow
 def test_a_plan_that_does_not_fit_leaves_with_1_and_names_what_to_change() -> None:
-    code, text = run("--gpu", "1.3GB")
+    code, text = run("--gpu", "1.25GB")
     assert code == 1
     assert "change first: grpo.tokens_per_microbatch" in text
 
@@ -43,16 +44,16 @@ def test_processes_are_asked_for_by_number_or_counted_by_a_launcher(monkeypatch:
     shared = ("--set", "distributed.shard=full", "--gpu", "80GB")
     _, alone = run(*shared)
     assert "--processes N plans one of N" in " ".join(alone.split())
-    _, text = run(*shared, "--processes", "4", "--json")
+    _, text = run(*shared, "--processes", "4")
+    assert "each of 4 processes" in " ".join(text.split())
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert json.loads(text) == json.loads(run(*shared, "--json")[1])
+    _, text = run(*shared, "--json")
     assert json.loads(text)["processes"] == 4
-    assert "each of 4 processes" in " ".join(run(*shared)[1].split())
 
 
 @pytest.mark.slow
 def test_json_is_one_document() -> None:
-    code, text = run("--gpu", "1.3GB", "--json")
+    code, text = run("--gpu", "1.25GB", "--json")
     document = json.loads(text)
     assert code == 1
     assert document["status"] == "does not fit"

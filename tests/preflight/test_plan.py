@@ -21,6 +21,7 @@ from levelhead.preflight.planner import Planner
 from levelhead.recipe import Recipe, load
 from levelhead.recipe.training import Optimizer
 from levelhead.training.optim import Updater
+from night import by_night
 
 ROOT = Path(__file__).parents[2]
 TINY = {"hidden_size": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate_size": 160, "vocab_size": 512}
@@ -324,10 +325,16 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         read_size(text)
 
 
-SHIPPED = sorted(path for path in (ROOT / "recipes").glob("*.yaml"))
+WARNINGS = ("browser-deadlock", "dual-constant", "workflow-collapse")
+"""Recipes to be watched and not to be copied, on tasks that others have too."""
+SHIPPED = [
+    pytest.param(path, id=path.stem, marks=by_night if path.stem in WARNINGS else [])
+    for path in sorted((ROOT / "recipes").glob("*.yaml"))
+    if load(path).model.preset is not None
+]
 
 
-@pytest.mark.parametrize("path", [p for p in SHIPPED if load(p).model.preset is not None], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", SHIPPED)
 def test_every_recipe_without_a_hub_model_has_a_plan(path: Path) -> None:
     plan, _ = make_plan(load(path), "80GB", 200)
     assert plan.fits

@@ -213,7 +213,7 @@ def test_noisy_scores_in_no_order_stop_no_run() -> None:
         return [random.Random(f"{t}{p}").random() if t.startswith("It is") else -1.0 for t, p in pairs]
 
     for seed in range(5):
-        report = preflight(setup_of(f"seed={seed}", reward=noisy), families=["rewards"])
+        report = preflight(setup_of(f"seed={seed}", reward=noisy), families=["rewards/order"])
         order = next(check for check in report.checks if check.name == "rewards/order/echo")
         assert order.status == "pass" or "out of step" in order.message, order.message
         assert order.status != "fail"
@@ -229,7 +229,7 @@ def test_an_answer_that_beats_the_perfect_one_always_is_a_finding_unless_that_on
         return [0.5 if t == a else 0.6 * t.startswith("It is") for t, a in zip(texts, answer, strict=True)]
 
     def order() -> Outcome:
-        report = preflight(setup_of(reward=upside, rows=rows), families=["rewards"])
+        report = preflight(setup_of(reward=upside, rows=rows), families=["rewards/order"])
         return next(check for check in report.checks if check.name == "rewards/order/echo")
 
     assert order().status == "warn"

@@ -162,7 +162,7 @@ def rows(base: dict[str, Any], wanted: set[tuple[Place, Place]]) -> Iterator[lis
         yield best
 
 
-ROWS = cases(12, 100_000)
+ROWS = cases(8, 100_000)
 """Runs of one step; the first ones hold the most pairs.  By night all of them are made."""
 
 

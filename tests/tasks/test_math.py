@@ -175,7 +175,8 @@ def test_built_in_problems_keep_a_small_vocabulary() -> None:
     assert len({word for word in words if word.isalpha()}) < 130
 
 
-def test_asking_for_more_problems_than_there_are_says_so() -> None:
+def test_asking_for_more_problems_than_there_are_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("levelhead.tasks.math._PATIENCE", 1)  # problems that are there already, one after the other
     with pytest.raises(InputError, match=r"run out at about \d+"):
         generate(10**7)
 

@@ -30,6 +30,21 @@ def test_a_demonstration_starts_from_exactly_what_a_rollout_sees(codec: Codec):
     assert codec.demonstration(MESSAGES, "A").context_ids == codec.render(MESSAGES)
 
 
+def test_a_prompt_is_rendered_once_for_all_of_its_answers(codec: Codec, monkeypatch: pytest.MonkeyPatch):
+    rendered, render = [], codec.template.render
+
+    def count(messages, **options):
+        rendered.append(options["generation_prompt"])
+        return render(messages, **options)
+
+    monkeypatch.setattr(codec.template, "render", count)
+    asked = [{"role": "user", "content": "Which one?"}]
+    pairs = [codec.demonstration(asked, answer) for answer in "ABC"]
+    assert {pair.context_ids for pair in pairs} == {codec.render(asked)}
+    assert len({pair.completion_ids for pair in pairs}) == 3
+    assert rendered.count(True) == 1
+
+
 def test_a_demonstration_is_the_answer_and_one_stop_token(codec: Codec):
     ids = codec.demonstration(MESSAGES, "A").completion_ids
     assert [codec.tokenizer.decode([i]) for i in ids] == ["A", "<|im_end|>"]

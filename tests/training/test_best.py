@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -39,10 +40,16 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, scores: list[float], **ch
     return train(recipe(folder, **{**KEYS, **changes}), out=folder / "run")
 
 
+@pytest.fixture(scope="module")
+def of_sft(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """A run whose best policy is that of SFT."""
+    with pytest.MonkeyPatch.context() as patch:
+        return run(tmp_path_factory.mktemp("sft"), patch, [0.1, 1.0, 0.5, 0.0, 0.0])
+
+
 @pytest.mark.parametrize(
     ("scores", "stage", "step"),
     [
-        ([0.1, 1.0, 0.5, 0.0, 0.0], "sft", 2),
         ([0.9, 0.5, 0.5, 0.0, 0.0], "start", 0),
         ([0.1, 0.5, 0.7, 0.0, 0.0], "grpo", 1),
         ([0.1, 0.5, 0.7, 0.7, 0.7], "grpo", 3),
@@ -51,22 +58,27 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, scores: list[float], **ch
 def test_the_best_policy_is_that_of_the_whole_run(
     scores: list[float], stage: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = run(tmp_path, monkeypatch, scores)
+    assert_best(run(tmp_path, monkeypatch, scores), stage, step, max(scores))
+
+
+def test_the_best_policy_can_be_that_of_sft(of_sft: Result) -> None:
+    assert_best(of_sft, "sft", 2, 1.0)
+
+
+def assert_best(result: Result, stage: str, step: int, score: float) -> None:
     assert result.summary["best"] == {"stage": stage, "step": step}
     saved = read_state(result.folder / "checkpoints" / "best")
     assert (saved.stage if step else "start", saved.step) == (stage, step)
-    assert saved.best == max(scores)
+    assert saved.best == score
 
 
-def test_the_default_export_is_the_policy_from_before_grpo_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = run(tmp_path, monkeypatch, [0.1, 1.0, 0.5, 0.0, 0.0]).folder
+def test_the_default_export_is_the_policy_from_before_grpo_and_says_so(of_sft: Result, tmp_path: Path) -> None:
+    folder = of_sft.folder
     made = export(folder, tmp_path / "out")
-    of_sft = load_file(folder / "checkpoints" / "step-000002" / "model.safetensors")
+    wanted = load_file(folder / "checkpoints" / "step-000002" / "model.safetensors")
     exported = load_file(made.folder / "model.safetensors")
-    assert exported.keys() == of_sft.keys()
-    assert all(exported[name].equal(tensor) for name, tensor in of_sft.items())
+    assert exported.keys() == wanted.keys()
+    assert all(exported[name].equal(tensor) for name, tensor in wanted.items())
     assert made.origin == "sft, step 2"
     assert "checkpoint `best` (sft, step 2)" in (made.folder / "README.md").read_text(encoding="utf-8")
     said = CliRunner().invoke(app, ["export", str(folder), "--out", str(tmp_path / "again"), "--json"]).stdout
@@ -74,21 +86,22 @@ def test_the_default_export_is_the_policy_from_before_grpo_and_says_so(
 
 
 @pytest.mark.parametrize(("language", "words"), [("en", "supervised fine-tuning (step 2)"), ("zh", "监督微调")])
-def test_the_report_says_that_the_best_policy_is_of_an_earlier_stage(
-    language: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = run(tmp_path, monkeypatch, [0.1, 1.0, 0.5, 0.0, 0.0]).folder
+def test_the_report_says_that_the_best_policy_is_of_an_earlier_stage(language: Any, words: str, of_sft: Result) -> None:
+    folder = of_sft.folder
     (step,) = [step for step in next_steps(read_run(folder), language) if "checkpoints/best" in step.text]
     assert words in step.text
     assert step.command == f"levelhead export {folder}"
 
 
-def test_a_run_that_goes_on_keeps_the_best_policy_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_goes_on_keeps_the_best_policy_of_before(
+    of_sft: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Going back to a step of GRPO does not lose the best policy, which is the one of SFT."""
-    run(tmp_path, monkeypatch, [0.1, 1.0, 0.5, 0.0, 0.0])
+    shutil.copytree(of_sft.folder, tmp_path / "run")
+    monkeypatch.setattr("levelhead.report.write", lambda _folder: None)
     rest = iter([0.4, 0.3])
     monkeypatch.setattr(module, "selection", lambda results: next(rest))
-    keys = recipe(tmp_path, **KEYS)
+    keys = recipe(of_sft.folder.parent, **KEYS)
     result = train(keys, out=tmp_path / "run", resume=True, resume_from="step-000003")
     assert result.summary["best"] == {"stage": "sft", "step": 2}
 

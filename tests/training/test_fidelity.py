@@ -186,7 +186,8 @@ def test_a_reward_outside_of_what_its_task_declares_is_reported(
 
 
 QUICK: dict[str, Any] = {
-    "sft__steps": 2,
+    "sft": None,
+    "grpo__steps": 2,
     "eval": {"items": 1, "final_items": 1, "sampling": {"max_new_tokens": 2}, "constant": False},
     "log__rollouts_every": 0,
 }
@@ -199,7 +200,7 @@ SOUND: dict[str, dict[str, Any]] = {
     "top entropy": {"grpo__loss__top_entropy": 0.5},
     "charged to the reward": {"grpo__kl": {"coef": 0.05, "where": "reward", "estimator": "k1"}},
     "cut distribution": {"grpo__sampling__top_p": 0.8, **IMPORTANCE},
-    "ahead": {"grpo__async": 1, **IMPORTANCE},
+    "ahead": {"grpo__async": 1, "grpo__steps": 3, **IMPORTANCE},
     "adapter": {"model__lora": {"r": 2, "alpha": 4}},
     "bfloat16": {"model__dtype": "bfloat16"},
 }

@@ -28,6 +28,7 @@ from levelhead.training.evaluator import Evaluator
 from levelhead.training.group_queue import GroupQueue
 from levelhead.training.optim import Updater
 from levelhead.training.weight_copies import WeightCopies, WeightCopy
+from night import by_night
 from small_run import events, metrics, recipe, same_weights, steps
 
 SMALL = {"sft": None, "eval__final_items": 1, "checkpoint__every": 0, "grpo__audit__first": 0, "grpo__steps": 6}
@@ -123,7 +124,7 @@ def ages(result: Result, end: str = "max") -> list[float]:
     return [row[f"staleness/{end}"] for row in steps(result.folder, "grpo")]
 
 
-@pytest.mark.parametrize("ahead", [1, 2])
+@pytest.mark.parametrize("ahead", [pytest.param(1, marks=by_night), 2])
 def test_timing_changes_no_number(tmp_path: Path, ahead: int) -> None:
     changes = {
         "grpo__async": ahead,
@@ -142,7 +143,7 @@ def test_timing_changes_no_number(tmp_path: Path, ahead: int) -> None:
     assert same_weights(other.model, first.model)
 
 
-@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("most", [pytest.param(1, marks=by_night), 2])
 def test_groups_are_as_old_as_the_step_says_and_their_prompts_those_of_a_run_in_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
@@ -269,7 +270,7 @@ class Interrupts:
         return []
 
 
-@pytest.mark.parametrize("curriculum", ["weights", "learnability"])
+@pytest.mark.parametrize("curriculum", [pytest.param("weights", marks=by_night), "learnability"])
 def test_an_interrupted_run_loses_no_prompt_and_trains_on_none_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, curriculum: str
 ) -> None:
@@ -336,7 +337,7 @@ def test_an_error_while_drawing_is_that_of_the_step_that_needs_the_group(
     assert [row["step"] for row in steps(tmp_path / "run" / "run", "grpo")] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 2])
+@pytest.mark.parametrize("ahead", [0, pytest.param(1, marks=by_night), 2])
 def test_a_run_that_an_error_ended_within_a_step_goes_on_as_one_that_was_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int
 ) -> None:

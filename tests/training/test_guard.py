@@ -18,6 +18,7 @@ from levelhead.records import Change, CoefficientOverrides, Decision, Event, Ste
 from levelhead.training.batch import Sample
 from levelhead.training.optim import Updater
 from levelhead.training.trust_region import alignment, divergence, old_logp
+from night import by_night
 from small_run import events, metrics, recipe, same_weights, steps
 
 
@@ -66,10 +67,15 @@ def without_guard(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.startswith("guard/")} for row in rows]
 
 
+@pytest.fixture(scope="module")
+def off(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run without a guard."""
+    return run(tmp_path_factory.mktemp("off"), "off", guard={"policy": "off"})
+
+
 @pytest.mark.parametrize("policy", ["observe", "protect"])
-def test_a_guard_that_finds_nothing_leaves_every_bit_alone(policy: str, tmp_path: Path) -> None:
+def test_a_guard_that_finds_nothing_leaves_every_bit_alone(policy: str, off: Any, tmp_path: Path) -> None:
     bounds = {"max_kl": 1e9}
-    off = run(tmp_path, "off", guard={"policy": "off"})
     on = run(tmp_path, "on", guard={"policy": policy, **bounds})
     assert same_weights(off.model, on.model)
     assert metrics(off.folder) == without_guard(metrics(on.folder))
@@ -78,8 +84,7 @@ def test_a_guard_that_finds_nothing_leaves_every_bit_alone(policy: str, tmp_path
     assert events(on.folder) == []
 
 
-def test_observing_never_touches_a_weight(tmp_path: Path) -> None:
-    off = run(tmp_path, "off", guard={"policy": "off"})
+def test_observing_never_touches_a_weight(off: Any, tmp_path: Path) -> None:
     on = run(tmp_path, "on", guard={"policy": "observe", "max_kl": 1e-9})
     assert same_weights(off.model, on.model)
     told = events(on.folder)
@@ -188,7 +193,7 @@ class Killed(BaseException):
     """Stands in for a process that dies."""
 
 
-@pytest.mark.parametrize("model", [{}, {"model__lora": {"r": 2, "modules_to_save": []}}])
+@pytest.mark.parametrize("model", [{}, pytest.param({"model__lora": {"r": 2, "modules_to_save": []}}, marks=by_night)])
 def test_a_run_that_was_corrected_resumes_to_the_bit(
     model: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

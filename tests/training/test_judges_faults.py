@@ -14,6 +14,7 @@ import pytest
 from hostile_server import Connection, completion, serving
 from judged_run import judged_run
 from levelhead.recipe.judge import Judges
+from night import by_night
 from small_run import events, steps
 
 FAULTS: dict[str, Callable[[Connection], object]] = {
@@ -71,8 +72,14 @@ def unharmed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return run, server.requests
 
 
-@pytest.mark.parametrize("lasting", [False, True], ids=["returns", "stays away"])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "lasting"),
+    [
+        pytest.param(fault, lasting, id=f"{fault}-{'stays away' if lasting else 'returns'}", marks=marks)
+        for fault in FAULTS
+        for lasting, marks in ((False, ()), (True, () if fault in ("500", "key revoked") else by_night))
+    ],
+)
 def test_a_provider_that_fails_costs_no_rollout(
     fault: str, lasting: bool, unharmed: tuple[Path, int], tmp_path: Path
 ) -> None:

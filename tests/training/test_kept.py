@@ -11,6 +11,7 @@ from levelhead.api import Result, train
 from levelhead.cli.main import _explain
 from levelhead.errors import RewardError
 from levelhead.training.collect import Collector
+from night import by_night
 from small_run import events, metrics, recipe, same_weights
 
 CALLS = {
@@ -23,6 +24,7 @@ CALLS = {
 """Which of a run's collections fails: two tasks are evaluated before SFT and after it, then each step is one."""
 AHEAD = {"evaluation after SFT": 3, "second step": 9, "third step": 12}
 """The same where each of a batch's three groups is sampled by itself while the step before trains."""
+BY_DAY = {(0, "evaluation after SFT"), (0, "third step"), (0, "last evaluation"), (1, "second step")}
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +58,14 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     monkeypatch.setattr(Collector, "collect", counted)
 
 
-@pytest.mark.parametrize(("ahead", "moment"), [*((0, one) for one in CALLS), *((1, one) for one in AHEAD)])
+@pytest.mark.parametrize(
+    ("ahead", "moment"),
+    [
+        pytest.param(ahead, moment, marks=() if (ahead, moment) in BY_DAY else by_night)
+        for ahead, moments in enumerate((CALLS, AHEAD))
+        for moment in moments
+    ],
+)
 def test_a_run_that_its_rewards_ended_goes_on_as_if_nothing_had_been(
     ahead: int, moment: str, tmp_path: Path, undisturbed: list[Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,9 +148,9 @@ def load_json(text: str) -> Any:
 
 def _depth(value: Any) -> int:
     """How deep lists and mappings stand in each other; one beyond :data:`MOST_DEPTH` at most."""
-    layer, depth = [value], 0
+    layer, depth, kinds = [value], 0, (dict, list)  # `dict | list` would be built anew for every item
     while layer and depth <= MOST_DEPTH:
-        holders = [item for item in layer if isinstance(item, dict | list)]
+        holders = [item for item in layer if isinstance(item, kinds)]
         layer = [inner for item in holders for inner in (item.values() if isinstance(item, dict) else item)]
         depth += bool(holders)
     return depth

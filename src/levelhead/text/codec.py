@@ -22,6 +22,8 @@ from levelhead.text.template import ChatTemplate
 from levelhead.text.thoughts import Thought
 
 _QUESTION: Message = {"role": "user", "content": "Question"}
+_HELD = 512
+"""Prompts whose rendering is held."""
 _OF_THE_LOADING = ("is_local", "local_files_only")
 """What transformers notes in a tokenizer of how it was loaded; saved, it would tell a resumed run's from the others."""
 
@@ -75,6 +77,7 @@ class Codec:
         self.tokenizer = tokenizer
         self.template = ChatTemplate(tokenizer, template_kwargs or {})
         self._encoder = Encoder(tokenizer)
+        self._prompts: dict[str, tuple[Rendered, tuple[int, ...]]] = {}
         self.stops = stop_tokens(tokenizer, self.template, generation_eos)
         self.stop_ids: frozenset[int] = frozenset(stop.id for stop in self.stops)
         self.stop_id: int = self.stops[0].id
@@ -119,7 +122,19 @@ class Codec:
         Raises:
             InputError: The template refuses the messages.
         """
-        return tuple(self._encoder.encode(self.template.render(messages, generation_prompt=True, options=options)))
+        return self._prompt(messages, options)[1]
+
+    def _prompt(self, messages: Sequence[Message], options: ChatOptions) -> tuple[Rendered, tuple[int, ...]]:
+        """Return a prompt's text and ids; the latest are held, for checks put many answers to the same prompts."""
+        key = repr((messages, options))
+        prompt = self._prompts.get(key)
+        if prompt is None:
+            rendered = self.template.render(messages, generation_prompt=True, options=options)
+            prompt = rendered, tuple(self._encoder.encode(rendered))
+            if len(self._prompts) >= _HELD:
+                self._prompts.clear()
+            self._prompts[key] = prompt
+        return prompt
 
     def demonstration(
         self, messages: Sequence[Message], answer: str | Message, options: ChatOptions = PLAIN_CHAT
@@ -142,11 +157,14 @@ class Codec:
                 its own generation prompt.
         """
         message: Message = {"role": "assistant", "content": answer} if isinstance(answer, str) else answer
-        prompt = self.template.render(messages, generation_prompt=True, options=options)
-        context = self._encoder.encode(prompt)
+        prompt, context = self._prompt(messages, options)
         reply = self._reply(messages, message, prompt, options)
         joint = self._encoder.encode(prompt.followed_by(reply))
-        ids = joint[len(context) :] if joint[: len(context)] == context else self._encoder.encode(reply, continues=True)
+        ids = (
+            joint[len(context) :]
+            if tuple(joint[: len(context)]) == context
+            else self._encoder.encode(reply, continues=True)
+        )
         stop_index = next((i for i, token in enumerate(ids) if token in self.stop_ids), None)
         completion = [*ids, self.stop_id] if stop_index is None else ids[: stop_index + 1]
         text = thoughts.plain_answer(message, thoughts.opened_by(prompt.text))
@@ -158,7 +176,7 @@ class Codec:
             )
         if answer == "" and self.decode(completion).strip():  # a thought that a template closes is no empty answer
             completion = [self.stop_id]
-        return Demonstration(tuple(context), tuple(completion))
+        return Demonstration(context, tuple(completion))
 
     def demonstrations(
         self, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT

@@ -16,13 +16,15 @@ from pathlib import Path
 
 import pytest
 
+from levelhead.api import train
 from levelhead.contrib.openenv import OpenEnvTask
 from levelhead.contrib.openenv.client import OpenEnvClient
 from levelhead.contrib.openenv.wire import WireError
 from levelhead.errors import InputError
 from levelhead.recipe.environments import OpenEnv
 from levelhead.tasks.tool_formats import Call
-from levelhead.tasks.tool_reader import calling, named
+from levelhead.tasks.tool_reader import CallReader, calling, named
+from small_run import metrics, recipe
 from text.families import codec_of
 
 PYTHON = os.environ.get("LEVELHEAD_OPENENV") or (sys.executable if find_spec("openenv") else "")
@@ -123,3 +125,28 @@ async def test_the_tools_of_openenvs_own_server_are_called_and_each_call_has_its
 def test_a_server_without_tools_is_refused_before_the_first_step(url: str) -> None:
     with pytest.raises(InputError, match=r"tasks\[\]\.tools: .* lists no tools"):
         OpenEnvTask(OpenEnv(kind="openenv", url=url, tools=True))
+
+
+TEMPLATE = """{%- for tool in tools or [] -%}{{ tool | tojson }}{%- endfor -%}
+{%- for m in messages -%}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls or [] -%}
+<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</tool_call>
+{%- endfor -%}<|im_end|>
+{% endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant
+{% endif -%}"""
+
+
+def test_a_run_trains_on_the_tools_of_openenvs_own_server(
+    tools_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    # An untrained policy calls nothing by itself: its first turns are read as calls of one step each.
+    monkeypatch.setattr(CallReader, "read", lambda _, text: (text, [Call("add", {"number": 1 - 2 * (len(text) % 2)})]))
+    document = recipe(
+        tmp_path, sft=None, grpo__steps=1, model__tiny__context=1024, model__chat_template=f"{tmp_path}/template.jinja"
+    )
+    document["tasks"] = [{"kind": "openenv", "url": tools_url, "tools": True, "items": 16, "step_limit": 2}]
+    folder = train(document, out=tmp_path / "run").folder
+    (row,) = [row for row in metrics(folder) if row["stage"] == "grpo"]
+    assert 1 < row["num_turns"] <= 2
+    assert 0 < row["reward"] <= 1

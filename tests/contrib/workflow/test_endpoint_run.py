@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
+import logging
 import sqlite3
-import subprocess
-import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from levelhead.api import train
+from levelhead.cli.main import app
 from levelhead.errors import InputError, RewardError
 from levelhead.recipe import load
 from parrot_server import MODEL, ParrotServer
@@ -64,24 +64,29 @@ def write_recipe(folder: Path, url: str) -> Path:
     return path
 
 
-class Training:
-    """``levelhead train`` in a process of its own."""
+class Interruption(threading.Thread):
+    """Kills a server once a run has made its first step, and starts it again once the run has noticed.
 
-    def __init__(self, recipe: Path, out: Path) -> None:
-        self.out = out
-        command = [sys.executable, "-m", "levelhead.cli", "train", str(recipe), "--out", str(out)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    Attributes:
+        seen: Steps that the run had made when the server came back.
+    """
 
-    def wait_for_step(self, step: int) -> None:
-        while len(lines(self.out, "grpo")) < step:
-            assert self.process.poll() is None, self.process.communicate()[1]
-            time.sleep(0.05)
+    def __init__(self, server: ParrotServer, run: Path) -> None:
+        super().__init__(daemon=True)
+        self.server, self.run_folder, self.seen = server, run, STEPS
+        self.silence = threading.Event()
 
-    def end(self) -> str:
-        said = self.process.communicate(timeout=600)[1]
-        assert self.process.returncode == 0, said
-        return said
+    def run(self) -> None:
+        while not lines(self.run_folder, "grpo"):
+            time.sleep(0.01)
+        noticed = logging.Handler()
+        noticed.emit = lambda record: self.silence.set() if "does not answer" in record.getMessage() else None  # type: ignore[method-assign]
+        logging.getLogger("levelhead").addHandler(noticed)
+        self.server.kill()
+        self.silence.wait(300)
+        logging.getLogger("levelhead").removeHandler(noticed)
+        self.seen = len(lines(self.run_folder, "grpo"))
+        self.server.start()
 
 
 def lines(run: Path, stage: str) -> list[dict[str, Any]]:
@@ -108,27 +113,17 @@ def learnt(run: Path) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.fixture
-def server() -> Iterator[ParrotServer]:
-    one = ParrotServer()
-    one.start()
-    yield one
-    one.kill()
-
-
 @pytest.mark.slow
 def test_a_server_killed_and_restarted_in_a_run_costs_no_rollout_and_counts_none_twice(
-    server: ParrotServer, tmp_path: Path
+    parrot: ParrotServer, tmp_path: Path
 ) -> None:
-    recipe, out = write_recipe(tmp_path, f"http://127.0.0.1:{server.port}/v1"), tmp_path / "run"
-    run = Training(recipe, out)
-    run.wait_for_step(1)
-    server.kill()
-    time.sleep(3.0)
-    seen = len(lines(out, "grpo"))
-    server.start()
-    said = run.end()
-    assert seen < STEPS, "the run was over before the server died"
+    recipe, out = write_recipe(tmp_path, f"http://127.0.0.1:{parrot.port}/v1"), tmp_path / "run"
+    interruption = Interruption(parrot, out)
+    interruption.start()
+    result = CliRunner().invoke(app, ["train", str(recipe), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    interruption.join(60)
+    assert interruption.seen < STEPS, "the run was over before the server died"
 
     # No rollout lost: every step has all of its rollouts, none dropped.
     steps = lines(out, "grpo")
@@ -146,25 +141,25 @@ def test_a_server_killed_and_restarted_in_a_run_costs_no_rollout_and_counts_none
     assert last["eval/workflow/endpoint/retries"] > 0
 
     # A clear word, in the terminal and on record.
-    assert "does not answer" in said
-    assert "answers again" in said
+    assert "does not answer" in result.stderr
+    assert "answers again" in result.stderr
     events = map(json.loads, (out / "events.jsonl").read_text(encoding="utf-8").splitlines())
     silent, back = [event["message"] for event in events if event["code"] == "endpoint"]
     assert "none is lost" in silent
     assert "answers again" in back
 
     # The same run from the replies on disk alone, without any server, is the same run.
-    server.kill()
+    parrot.kill()
     assert train(recipe, out=tmp_path / "again").outcome == "done"
     assert learnt(tmp_path / "again") == learnt(out)
     assert lines(tmp_path / "again", "eval")[-1]["eval/workflow/endpoint/calls"] == 0
 
 
 def test_a_run_whose_budget_is_used_up_is_saved_and_ends_like_one_that_was_left_alone(
-    server: ParrotServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parrot: ParrotServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("levelhead.report.write", lambda _folder: None)
-    recipe = write_recipe(tmp_path, f"http://127.0.0.1:{server.port}/v1")
+    recipe = write_recipe(tmp_path, f"http://127.0.0.1:{parrot.port}/v1")
     train(recipe, out=tmp_path / "whole")
     needed = replies(tmp_path / CACHE)
     (tmp_path / CACHE).unlink()

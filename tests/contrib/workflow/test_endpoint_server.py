@@ -1,4 +1,4 @@
-"""The endpoint executor against a real OpenAI-compatible server, which is killed and started again in the middle."""
+"""The endpoint executor against OpenAI-compatible servers: a real one, and one that is killed and started again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from levelhead.contrib.workflow.language import check, parse, to_text
 from levelhead.contrib.workflow.problems import generate
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
 from levelhead.tasks.endpoint import ReplyCache
+from parrot_server import ParrotServer
 from sandboxed import can_run
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    needs_server,
     can_run,
 ]
 
@@ -41,10 +41,7 @@ def jobs() -> list[Job]:
     return made
 
 
-def test_a_server_killed_and_restarted_costs_no_rollout_and_no_call_twice(
-    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    cache = str(tmp_path / "replies.sqlite")
+def runner_at(server: Server | ParrotServer, cache: str | None = None) -> EndpointRunner:
     section = EndpointExecutor(
         kind="endpoint",
         base_url=f"http://127.0.0.1:{server.port}/v1",
@@ -55,7 +52,23 @@ def test_a_server_killed_and_restarted_costs_no_rollout_and_no_call_twice(
         patience_s=300,
         cache=cache,
     )
-    runner = EndpointRunner(section, SandboxLimits(cpu_s=1, wall_s=60, isolation="none"))
+    return EndpointRunner(section, SandboxLimits(cpu_s=1, wall_s=60, isolation="none"))
+
+
+@needs_server
+def test_a_real_server_answers_the_calls_of_a_workflow(real_server: Server) -> None:
+    runner = runner_at(real_server)
+    (ran,) = asyncio.run(runner.execute(jobs()[2:3]))
+    assert ran.calls > 1
+    assert ran.tokens > 0
+    assert runner.usage.retries == 0
+
+
+def test_a_server_killed_and_restarted_costs_no_rollout_and_no_call_twice(
+    server: Server | ParrotServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = str(tmp_path / "replies.sqlite")
+    runner = runner_at(server, cache)
     todo = jobs()
 
     async def interrupt() -> int:
@@ -63,7 +76,8 @@ def test_a_server_killed_and_restarted_costs_no_rollout_and_no_call_twice(
             await asyncio.sleep(0.02)
         before = runner.usage.calls
         await asyncio.to_thread(server.kill)
-        await asyncio.sleep(1.0)
+        while "does not answer" not in caplog.text:
+            await asyncio.sleep(0.02)
         await asyncio.to_thread(server.start)
         return before
 
@@ -84,7 +98,7 @@ def test_a_server_killed_and_restarted_costs_no_rollout_and_no_call_twice(
     # Every reply was counted once: those on disk are those counted, and a second run asks for nothing.
     replies = ReplyCache(cache)
     assert len(replies) == runner.usage.calls
-    again = EndpointRunner(section, SandboxLimits(cpu_s=1, wall_s=60, isolation="none"))
+    again = runner_at(server, cache)
     server.kill()
     assert asyncio.run(again.execute(todo)) == ran
     assert (again.usage.calls, again.usage.cached) == (0, len(replies))

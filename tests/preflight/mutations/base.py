@@ -74,8 +74,9 @@ class Mutation:
             setup = setup_of(*self.settings, reward=self.reward, rows=self.rows)
             if self.touch is not None:
                 self.touch(setup)
-            made = prove if self.proved else preflight
-            return self._statuses(made(setup, families=[family_of(self.check)]).checks)
+            if self.proved:
+                return self._statuses(prove(setup, families=[family_of(self.check)]).checks)
+            return self._statuses(preflight(setup, families=[self.check.removesuffix("/TASK")]).checks)
 
     def sound(self) -> list[Status]:
         """Return its verdicts where nothing is broken."""

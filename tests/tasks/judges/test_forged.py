@@ -38,7 +38,7 @@ def count(cases: int, seed: str) -> Counter[str]:
     return counts
 
 
-CASES = cases(4000, 100_000)
+CASES = cases(1200, 100_000)
 
 
 @pytest.mark.night

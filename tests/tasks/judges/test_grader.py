@@ -26,6 +26,7 @@ from levelhead.tasks.judges import JudgeGrader, draw_lots
 from levelhead.tasks.judges.calibrate import _balanced
 from levelhead.tasks.metering import JudgeUse, RewardTally, merge, use_metrics
 from levelhead.tasks.registry import make_task
+from night import by_night
 
 
 class Endpoint:
@@ -208,7 +209,7 @@ def mixed_answers(task: SingleTurnTask, groups: int, k: int, seed: int) -> tuple
     return answers, right
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("share", [pytest.param(0.1, marks=by_night), 0.5, pytest.param(0.9, marks=by_night)])
 def test_what_is_dropped_does_not_depend_on_being_right(share: float) -> None:
     """Over many steps, right and wrong answers are dropped alike, and what stays has the mean of all by the rules."""
     task = judged(Endpoint(Flaky(share)), on_failure="drop", attempts=1)

@@ -18,6 +18,7 @@ from levelhead import train
 from levelhead.errors import EngineError
 from levelhead.recipe import validate
 from levelhead.training.prepare import prepare
+from night import by_night
 from sharded_run import assert_same_numbers
 from small_run import events, metrics
 
@@ -153,7 +154,7 @@ def test_two_processes_draw_ahead_on_a_server_with_whole_weights_and_with_divide
         assert max(told) <= 1e-5
 
 
-@pytest.mark.parametrize("sync", ["files", "adapter"])
+@pytest.mark.parametrize("sync", [pytest.param("files", marks=by_night), "adapter"])
 def test_a_run_that_one_process_began_is_gone_on_with_by_two_that_hand_its_weights_out(
     launcher: sharded_run.Launcher, model: Path, tmp_path: Path, sync: str
 ) -> None:
