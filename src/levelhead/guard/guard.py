@@ -26,9 +26,6 @@ LOOK_AGAIN = 0.08
 """They are asked again when the history has grown by this share, at least four rows."""
 LEAST_CONFIDENCE = 0.6
 """Confidence from which a finding is worth a word."""
-UNEXPLAINED_GRADIENT = "gradient-unexplained"
-UNEXPLAINED = 0.2
-"""Share of the gradient that no term explains, beyond what rounding does."""
 NORMS = 32
 """Gradient norms that a spike is measured against."""
 PRESSED = 8
@@ -101,22 +98,13 @@ class LiveGuard:
             return [self._decide(record.step, "gradient-spike", "skip", "warning", text, evidence)]
         if 0 < norm < float("inf"):
             self._norms = [*self._norms, norm][-NORMS:]
-        return [*self._unexplained(record), *self._broken(record.step, self._invariants.before(record.values))]
+        return self._broken(record.step, self._invariants.before(record.values))
 
     def _broken(self, step: int, violations: Sequence[Violation]) -> list[Decision]:
         """Tell, once each, of what cannot be in a sound trainer."""
         new = [violation for violation in violations if violation.code not in self._told]
         self._told += [violation.code for violation in new]
         return [self._decide(step, b.code, "warn", "critical", b.text, b.evidence) for b in new]
-
-    def _unexplained(self, record: StepRecord) -> list[Decision]:
-        """Tell, once, of a gradient that holds more than the objective's terms."""
-        share = record.values.get(metric.AUDIT_UNEXPLAINED, 0.0)
-        if share <= UNEXPLAINED or UNEXPLAINED_GRADIENT in self._told:
-            return []
-        self._told.append(UNEXPLAINED_GRADIENT)
-        text, evidence = messages.UNEXPLAINED(share=share), {metric.AUDIT_UNEXPLAINED: share}
-        return [self._decide(record.step, UNEXPLAINED_GRADIENT, "warn", "critical", text, evidence)]
 
     def judge(self, step: int, trials: Sequence[Change]) -> Decision | None:
         """Look at a step that has been taken, whole at first; ask for a shorter one where it went too far."""

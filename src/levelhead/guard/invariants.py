@@ -28,6 +28,8 @@ READINGS = 8
 """Cosines before their mean is judged."""
 REMEMBERED = 64
 """Cosines over which it is."""
+UNEXPLAINED = 0.2
+"""Share of the gradient that no term explains, beyond what rounding does."""
 NO_CHANCE = 30.0
 """Nats of evidence in one step: by chance once in 10^13 steps at most."""
 CERTAIN = 4.0
@@ -58,7 +60,8 @@ class Invariants:
 
     def before(self, values: Mapping[str, float]) -> list[Violation]:
         """Judge the numbers of an update that is about to be made."""
-        return [violation for violation in (_engines(values), self._reference(values)) if violation]
+        looks = (_unexplained(values), _engines(values), self._reference(values))
+        return [violation for violation in looks if violation]
 
     def after(self, values: Mapping[str, float]) -> list[Violation]:
         """Judge what the updates of a step have done to the policy."""
@@ -112,6 +115,14 @@ def _repeats(values: Mapping[str, float]) -> Violation | None:
     text = messages.REPEATS(share=share, expected=expected, digits=evidence / math.log(10))
     numbers = {metric.REPEATS: share, metric.REPEATS_EXPECTED: expected, "evidence": evidence}
     return Violation("repeated-rollouts", text, numbers)
+
+
+def _unexplained(values: Mapping[str, float]) -> Violation | None:
+    """Whether a gradient holds more than the objective's terms."""
+    share = values.get(metric.AUDIT_UNEXPLAINED, 0.0)
+    if share <= UNEXPLAINED:
+        return None
+    return Violation("gradient-unexplained", messages.UNEXPLAINED(share=share), {metric.AUDIT_UNEXPLAINED: share})
 
 
 def _engines(values: Mapping[str, float]) -> Violation | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from levelhead import metrics as metric
 from levelhead.diagnosis.verdict import Outcome, compare
-from levelhead.report.charts import Chart, key, plain, point_trace, task_colour
+from levelhead.report.charts import Chart, Key, plain, point_trace, task_colour
 from levelhead.report.markup import duration, esc, pill, signed, tag
 from levelhead.report.reading import EVAL_STAGES, Row, Run, step_of
 from levelhead.report.scores import Stage, measured, stages_of, verdict_of
@@ -169,7 +169,7 @@ def _dumbbells(task: str, by_stage: dict[str, Row], names: list[str]) -> Chart:
             "xaxis": {"zeroline": True, "title": {"text": ""}},
             "hovermode": "closest",
         },
-        [key(STAGE_NAMES[stage], STAGE_COLOURS[stage]) for stage in by_stage],
+        [Key(STAGE_NAMES[stage], STAGE_COLOURS[stage]) for stage in by_stage],
         height=80 + 26 * len(names),
     )
 

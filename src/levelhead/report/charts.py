@@ -17,11 +17,10 @@ TASK_COLOURS = 8
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One entry of a chart's legend; ``group`` ties it to the traces that it shows and hides."""
+    """One entry of a chart's legend; its label is the group of the traces that it shows and hides."""
 
     label: str
     colour: str
-    group: str
     dash: bool = False
 
 
@@ -166,11 +165,6 @@ def bar_traces(curves: Sequence[tuple[Series, str, str]]) -> list[dict[str, Any]
     ]
 
 
-def key(label: str, colour: str, *, dash: bool = False) -> Key:
-    """Return a legend entry whose group is its label."""
-    return Key(label, colour, label, dash)
-
-
 def plain(label: str) -> str:
     """Make a name safe inside a Plotly template, which knows a little HTML and ``%{...}``."""
     return label.replace("&", "&amp;").replace("<", "&lt;").replace("%{", "% {")
@@ -189,4 +183,4 @@ def broken_steps(curves: Sequence[Series]) -> str:
 
 def _stackable(curves: Sequence[Series]) -> list[Series]:
     steps = sorted({step for curve in curves for step in curve.steps})
-    return thin_together([on_steps(curve, steps, 0.0) for curve in curves])
+    return thin_together([on_steps(curve, steps) for curve in curves])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from levelhead.report.charts import Chart, key, line_trace, plain, point_trace
+from levelhead.report.charts import Chart, Key, line_trace, plain, point_trace
 from levelhead.report.markup import esc, figure, tag
 from levelhead.report.reading import Run, step_of
 from levelhead.report.series import Series, number
@@ -106,7 +106,7 @@ def _picture(run: Run, names: list[str], points: list[Point], x: int, y: int) ->
         "yaxis": {"title": {"text": plain(names[y])}},
         "hovermode": "closest",
     }
-    legend = [key("front", "$task-0"), key("knee", "$good"), key("evaluated", "$muted")]
+    legend = [Key("front", "$task-0"), Key("knee", "$good"), Key("evaluated", "$muted")]
     hint = "Each point is an evaluation, with its step and one standard error to either side; up and right is better."
     title = f"{names[y]} against {names[x]}"
     return Chart(f"front-{x}-{y}", title, hint, [trace for trace in data if trace["x"]], layout, legend, height=380)

@@ -6,7 +6,7 @@ from levelhead import metrics as metric
 from levelhead.metrics import held_out
 from levelhead.report import markup
 from levelhead.report.cards import STAGE_NAMES
-from levelhead.report.charts import Chart, area_traces, bar_traces, curve_traces, key, line_trace, plain, task_colour
+from levelhead.report.charts import Chart, Key, area_traces, bar_traces, curve_traces, line_trace, plain, task_colour
 from levelhead.report.markup import tag
 from levelhead.report.panels import evaluations
 from levelhead.report.reading import EVAL_STAGES, Run
@@ -60,7 +60,7 @@ def _held_out(run: Run) -> Chart | None:
         line_trace(series(points, name), label, task_colour(i), markers=True)
         for i, (name, label) in enumerate(zip(names, labels, strict=True))
     ]
-    legend = [key(label, task_colour(i)) for i, label in enumerate(labels)]
+    legend = [Key(label, task_colour(i)) for i, label in enumerate(labels)]
     hint = "Share of the problems of each kind that were solved; problems never trained on."
     return Chart("kinds-held-out", "Held-out success by kind", hint, data, {"yaxis": _SHARE}, legend, wide=True)
 
@@ -69,7 +69,7 @@ def _estimated_success(run: Run) -> Chart | None:
     """What the curriculum takes each kind's success to be."""
     curves = _curves(run, metric.CURRICULUM_SUCCESS.prefix)
     data = [trace for label, curve, colour in curves for trace in curve_traces(curve, label, colour)]
-    legend = [key(label, colour) for label, _, colour in curves]
+    legend = [Key(label, colour) for label, _, colour in curves]
     hint = "Recent success of each kind as the curriculum knows it before the step; a kind it has not tried has 50%."
     return (
         Chart("kinds-known", "Success that the curriculum sees", hint, data, {"yaxis": _SHARE}, legend)
@@ -84,7 +84,7 @@ def _drawn(run: Run) -> Chart | None:
     if not curves:
         return None
     layers = [(curve, label, colour) for label, curve, colour in curves]
-    legend = [key(label, colour) for label, _, colour in curves]
+    legend = [Key(label, colour) for label, _, colour in curves]
     hint = "What is solved or hopeless is drawn less, in proportion to p(1 - p) of its success."
     draw = area_traces if len({step for _, curve, _ in curves for step in curve.steps}) > 1 else bar_traces
     return Chart("kinds-drawn", "What the curriculum draws", hint, draw(layers), {"yaxis": _SHARE}, legend)

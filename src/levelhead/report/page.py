@@ -255,7 +255,7 @@ def _legend(chart: str, entry: Key) -> str:
     colour = f"var(--{entry.colour.removeprefix('$').split('/')[0]})"
     line = tag("i", cls="dash" if entry.dash else "", style=f"background:{colour};border-color:{colour}")
     return tag(
-        "button", line, esc(entry.label), type="button", data_chart=chart, data_group=entry.group, aria_pressed="true"
+        "button", line, esc(entry.label), type="button", data_chart=chart, data_group=entry.label, aria_pressed="true"
     )
 
 

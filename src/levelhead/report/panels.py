@@ -10,12 +10,12 @@ from levelhead.metrics.base import Family
 from levelhead.metrics.held_out import EVAL_STAGE, NUMBER, SCORE, SE
 from levelhead.report.charts import (
     Chart,
+    Key,
     area_traces,
     bar_traces,
     broken_steps,
     categories,
     curve_traces,
-    key,
     line_trace,
     plain,
     point_trace,
@@ -48,7 +48,7 @@ def held_out(run: Run) -> Chart | None:
         if not curve:
             continue
         data.append(line_trace(curve, task, colour, markers=True))
-        legend.append(key(task, colour))
+        legend.append(Key(task, colour))
         errors = [_standard_error(run, task, point) for point in points if point["step"] in curve.steps]
         if any(errors):
             bars = [None if error is None else 2 * error for error in errors]
@@ -127,8 +127,8 @@ def dead_groups(run: Run) -> Chart | None:
     hint = "Groups whose rollouts all score alike teach nothing. Below: too hard; above: too easy. Moving mean."
     if failed or solved:
         layers = [(failed, "all failed", "$bad"), (solved, "all solved", "$good")]
-        zero_std = on_steps(series(rows, metric.ZERO_STD), sorted({*failed.steps, *solved.steps}), 0.0)
-        sides = [on_steps(side, zero_std.steps, 0.0).finite for side in (failed, solved)]
+        zero_std = on_steps(series(rows, metric.ZERO_STD), sorted({*failed.steps, *solved.steps}))
+        sides = [on_steps(side, zero_std.steps).finite for side in (failed, solved)]
         rest = [all_ - a - b for all_, a, b in zip(zero_std.finite, *sides, strict=True)]
         if max(rest, default=0.0) > 1e-3:
             other = Series("otherwise alike", zero_std.steps, [max(0.0, value) for value in rest])
@@ -140,7 +140,7 @@ def dead_groups(run: Run) -> Chart | None:
             return None
         layers, top = [(alike, "all alike", "$muted")], max(alike.finite)
     axis = {**SHARE, "range": [0, 1]} if top <= 1.0 else {"rangemode": "tozero"}
-    legend = [key(label, colour) for _, label, colour in layers]
+    legend = [Key(label, colour) for _, label, colour in layers]
     smoothed = [(smooth(curve), label, colour) for curve, label, colour in layers]
     return Chart("dead-groups", "Dead groups", hint, area_traces(smoothed), {"yaxis": axis}, legend)
 
@@ -192,7 +192,7 @@ def gradient(run: Run) -> Chart | None:
     if chart and bound is not None and max(curve.finite) > bound / 5:
         ends = Series("bound", [curve.steps[0], curve.steps[-1]], [bound, bound])
         chart.data.append(line_trace(ends, "scaled down above", "$warn", width=1.3, dash="dash"))
-        chart.legend.extend([key("norm", "$accent"), key("scaled down above", "$warn", dash=True)])
+        chart.legend.extend([Key("norm", "$accent"), Key("scaled down above", "$warn", dash=True)])
     return chart
 
 
@@ -223,7 +223,7 @@ def cosines(run: Run) -> Chart | None:
         axis={"range": [-1.05, 1.05], "dtick": 0.5},
     )
     if chart:
-        chart.legend[:] = [key(label, colour) for _, label, colour in curves]
+        chart.legend[:] = [Key(label, colour) for _, label, colour in curves]
     return chart
 
 
@@ -238,7 +238,7 @@ def timing(run: Run) -> Chart | None:
     rest = _unaccounted(series(rows, metric.STEP_TIME), [curve for curve, _, _ in layers])
     if rest:
         layers.append((rest, "other", "$muted"))
-    legend = [key(label, colour) for _, label, colour in layers]
+    legend = [Key(label, colour) for _, label, colour in layers]
     layout = {"barmode": "stack", "bargap": 0, "yaxis": {"ticksuffix": " s", "rangemode": "tozero"}}
     hint = "Wall clock of every step, by what it went into."
     return Chart("timing", "Seconds a step", hint, bar_traces(layers), layout, legend, wide=True)
@@ -254,7 +254,7 @@ def top_share(run: Run) -> Chart | None:
         curve = thin(smooth(series(rows, metric.PERFECT_SHARE.of(task))))
         if chart and curve:
             chart.data.append(line_trace(curve, label, colour, width=1.3, dash="dash"))
-            chart.legend.append(key(label, colour, dash=True))
+            chart.legend.append(Key(label, colour, dash=True))
     return chart
 
 
@@ -282,7 +282,7 @@ def event_strip(run: Run) -> Chart | None:
         if events:
             points = [(step_of(event), plain(str(event.get("code")))) for event in events]
             data.append(point_trace(points, severity, colour, f"{severity} at step %{{x}}", symbol="diamond"))
-    legend = [key(severity, colour) for severity, colour in colours.items() if any(t["name"] == severity for t in data)]
+    legend = [Key(severity, colour) for severity, colour in colours.items() if any(t["name"] == severity for t in data)]
     layout = {
         "yaxis": categories(codes),
         "xaxis": {"range": _whole_run(run)},
@@ -321,7 +321,7 @@ def _curves(
     if not shown:
         return None
     data = [trace for curve, label, colour in shown for trace in curve_traces(curve, label, colour)]
-    legend = [key(label, colour) for _, label, colour in shown] if len(shown) > 1 else []
+    legend = [Key(label, colour) for _, label, colour in shown] if len(shown) > 1 else []
     layout = {"yaxis": axis or ({"rangemode": "tozero"} if zero else {})}
     warning = broken_steps([curve for curve, _, _ in curves])
     return Chart(name, title, hint, data, layout, legend, warning=warning)
@@ -364,7 +364,7 @@ def _unaccounted(whole: Series, parts: Sequence[Series]) -> Series | None:
         return None
     sums = [0.0] * len(whole.steps)
     for part in parts:
-        for index, value in enumerate(on_steps(part, whole.steps, 0.0).finite):
+        for index, value in enumerate(on_steps(part, whole.steps).finite):
             sums[index] += value
     rest = [None if a is None else max(0.0, a - b) for a, b in zip(whole.values, sums, strict=True)]
     numbers = [value for value in rest if value is not None]

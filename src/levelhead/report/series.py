@@ -128,11 +128,11 @@ def thin_together(curves: Sequence[Series]) -> list[Series]:
     return [Series(curve.name, curve.steps[::stride], curve.values[::stride]) for curve in curves]
 
 
-def on_steps(curve: Series, steps: Sequence[int], fill: float) -> Series:
-    """Put a curve on other steps, ``fill`` standing where it has no value."""
+def on_steps(curve: Series, steps: Sequence[int]) -> Series:
+    """Put a curve on other steps, 0 standing where it has no value."""
     value_by_step = dict(zip(curve.steps, curve.values, strict=True))
     values = [value_by_step.get(step) for step in steps]
-    return Series(curve.name, list(steps), [fill if value is None else value for value in values])
+    return Series(curve.name, list(steps), [0.0 if value is None else value for value in values])
 
 
 def compact(value: float | None) -> float | None:

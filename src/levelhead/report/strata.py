@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from levelhead.report.cards import STAGE_COLOURS, STAGE_NAMES
-from levelhead.report.charts import Chart, categories, key, plain, point_trace
+from levelhead.report.charts import Chart, Key, categories, plain, point_trace
 from levelhead.report.markup import esc, signed, tag
 from levelhead.report.reading import Run
 from levelhead.report.scores import Score, Stage, measured, stages_of, strata_names, telling
@@ -103,12 +103,12 @@ def _chart(task: str, stages: Sequence[Stage]) -> Chart:
         if stage.balanced is not None:
             scores[BALANCED] = stage.balanced
         data.append(_points(STAGE_NAMES[stage.name], STAGE_COLOURS[stage.name], scores, labels))
-    legend = [key(STAGE_NAMES[stage.name], STAGE_COLOURS[stage.name]) for stage in stages]
+    legend = [Key(STAGE_NAMES[stage.name], STAGE_COLOURS[stage.name]) for stage in stages]
     against = measured(stages)
     if against is not None:
         own = {name: stratum.constant for name, stratum in against.strata.items() if stratum.constant is not None}
         data.append(_diamonds(own, labels) if own else _line(against.constant, labels))
-        legend.append(key(CONSTANT, "$warn", dash=not own))
+        legend.append(Key(CONSTANT, "$warn", dash=not own))
     layout = {
         "yaxis": categories(labels),
         "xaxis": {"zeroline": True},

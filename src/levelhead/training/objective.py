@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Self
 
 import torch
@@ -18,7 +19,7 @@ from levelhead.recipe.training import Grpo
 from levelhead.tasks.base import Task
 from levelhead.training.batch import Sample
 from levelhead.training.coefficients import Coefficients, WeightsInForce, facts_of
-from levelhead.training.plan import Plan, plan_update
+from levelhead.training.plan import Plan, Share
 from levelhead.training.terms import TermConfig, build_terms, make_term_batch
 from levelhead.training.update_metrics import ROUNDING, Statistic, UpdateMetrics
 
@@ -61,17 +62,34 @@ class Objective:
     def plan(
         self, samples: Sequence[Sample], *, temperature: float, at_old_policy: bool, seed: int, behind: bool = False
     ) -> Plan:
-        """Lay out an update; see :func:`levelhead.training.plan.plan_update`."""
-        return plan_update(
-            samples,
-            self.config,
-            self.coefficients.task_weights.weights,
-            self._needs_forward,
-            temperature=temperature,
-            at_old_policy=at_old_policy,
-            seed=seed,
-            behind=behind,
-        )
+        """Lay out an update; zero-std groups count in the denominators, though they need no forward pass.
+
+        Args:
+            samples: All samples of the update.
+            temperature: Sampling temperature; 0, greedy, is scored at 1.
+            at_old_policy: Whether the current policy is the old one.
+            seed: Seed of losses that draw.
+            behind: Whether older weights sampled the rollouts.
+        """
+        config = self.config
+        shares: dict[str, Share] = {}
+        computed: dict[str, list[Sample]] = {}
+        for task, weight in self.coefficients.task_weights.weights.items():
+            members = [s for s in samples if s.task == task]
+            counted = [s for s in members if not (config.mask_truncated and s.truncated)]
+            tokens = sum(s.weight * len(s.logprobs) for s in counted)
+            sequences = sum(s.share for s in counted)
+            denominator = tokens if config.loss.aggregation == "token_mean" else sequences
+            forwarded = [s for s in members if self._needs_forward(s)]
+            forwarded_tokens = sum(s.weight * len(s.logprobs) for s in forwarded)
+            if members:
+                shares[task] = Share(weight, max(denominator, 1e-9), max(forwarded_tokens, 1e-9))
+            if forwarded:
+                computed[task] = forwarded
+        present = sum(share.weight for share in shares.values())
+        shares = {task: replace(share, weight=share.weight / present) for task, share in shares.items()}
+        generator = torch.Generator().manual_seed(seed)
+        return Plan(computed, shares, temperature or 1.0, at_old_policy, generator, behind)
 
     def terms(
         self, policy: Policy, micro: MicroBatch, task: str, plan: Plan, metrics: UpdateMetrics | None = None

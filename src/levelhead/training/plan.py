@@ -1,4 +1,4 @@
-"""Which samples of an update are computed, and what each task's terms are divided by.
+"""Which samples of an update are computed, what each task's terms are divided by, and what each process computes.
 
 Micro-batches are only a question of memory: every mean is taken over the whole update, so that the gradients of its
 micro-batches add up to the gradient of the update.
@@ -6,12 +6,11 @@ micro-batches add up to the gradient of the update.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from levelhead.recipe.training import Grpo
 from levelhead.training.batch import Sample
 from levelhead.training.ranks import Ranks
 
@@ -52,49 +51,6 @@ class Plan:
     at_old_policy: bool
     generator: torch.Generator
     behind: bool = False
-
-
-def plan_update(
-    samples: Sequence[Sample],
-    config: Grpo,
-    weights: Mapping[str, float],
-    needs_forward: Callable[[Sample], bool],
-    *,
-    temperature: float,
-    at_old_policy: bool,
-    seed: int,
-    behind: bool = False,
-) -> Plan:
-    """Lay out an update; zero-std groups count in the denominators, though they need no forward pass.
-
-    Args:
-        samples: All samples of the update.
-        config: The ``grpo`` section.
-        weights: Weight of each task; they add up to 1.
-        needs_forward: Whether a sample is to be computed.
-        temperature: Sampling temperature; 0, greedy, is scored at 1.
-        at_old_policy: Whether the current policy is the old one.
-        seed: Seed of losses that draw.
-        behind: Whether older weights sampled the rollouts.
-    """
-    shares: dict[str, Share] = {}
-    computed: dict[str, list[Sample]] = {}
-    for task, weight in weights.items():
-        members = [s for s in samples if s.task == task]
-        counted = [s for s in members if not (config.mask_truncated and s.truncated)]
-        tokens = sum(s.weight * len(s.logprobs) for s in counted)
-        sequences = sum(s.share for s in counted)
-        denominator = tokens if config.loss.aggregation == "token_mean" else sequences
-        forwarded = [s for s in members if needs_forward(s)]
-        forwarded_tokens = sum(s.weight * len(s.logprobs) for s in forwarded)
-        if members:
-            shares[task] = Share(weight, max(denominator, 1e-9), max(forwarded_tokens, 1e-9))
-        if forwarded:
-            computed[task] = forwarded
-    present = sum(share.weight for share in shares.values())
-    shares = {task: Share(s.weight / present, s.denominator, s.tokens) for task, s in shares.items()}
-    generator = torch.Generator().manual_seed(seed)
-    return Plan(computed, shares, temperature or 1.0, at_old_policy, generator, behind)
 
 
 def own_part(plan: Plan, ranks: Ranks) -> Plan:

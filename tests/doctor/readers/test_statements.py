@@ -52,6 +52,14 @@ def named(line: str) -> set[str]:
         ("the samples are garbled from step 200 on", "entropy-explosion"),
         ("it learnt to game the verifier", "reward-hacking"),
         ("응답 길이가 폭주했다", "length-runaway"),
+        ("test accuracy has been gradually falling since epoch 2", "no-improvement"),
+        ("the scores oscillate and nothing else", "no-improvement"),
+        ("entropy is steadily rising", "entropy-explosion"),
+        ("the clip ratio is extremely high", "length-truncation"),
+        ("截断率一直是 100%", "length-truncation"),
+        ("the policy_loss suddenly became nan", "nonfinite"),
+        ("reward plummeted at step 310", "catastrophic-update"),
+        ("验证集准确率骤降", "catastrophic-update"),
     ],
 )
 def test_what_an_author_found_is_named(line: str, code: str) -> None:
@@ -71,7 +79,20 @@ def test_what_an_author_found_is_named(line: str, code: str) -> None:
         "pg_loss 爆炸",
         "the reward never reached 1, the accuracy climbed to 0.8",
         "reward 0.1 to 1.9",
+        "the reward increases and the loss decreases",
+        "entropy decreases slowly, the reward rises",
+        "the reward climbs while the response length shrinks to what is needed; nobody collapses",
+        "eval loss is decreasing",
+        "a higher KL than before is rising trust",
+        "the probe saw one spike of the KL",
     ],
 )
 def test_what_is_denied_is_not(line: str) -> None:
     assert named(line) == set()
+
+
+def test_a_rising_reward_beside_a_falling_evaluation_is_more_than_either() -> None:
+    assert named("the training reward keeps rising, but the evaluation accuracy declines") == {
+        "no-improvement",
+        "reward-hacking",
+    }

@@ -160,6 +160,17 @@ def test_a_verdict_that_is_missing_is_asked_for_again_and_the_others_stay(tmp_pa
     assert (scored.parts["judge/short"], scored.parts["judge/kind"]) == (0.8, 0.4)
 
 
+def test_one_judge_of_several_is_asked_as_all_are(tmp_path: Path) -> None:
+    def reply(user: str, _: str) -> str:
+        return "\n".join(f"Grade[{mark}]: {9 if 'short' in text else 5}" for text, mark in marks_in(user).items())
+
+    task, asked = task_of(tmp_path, CRITERIA, reply, "together", name="m")
+    assert isinstance(task.grader, JudgeGrader)
+    answers = [Answer(next(task.prompts("train", 0)), "hello")]
+    assert asyncio.run(task.grader.grade_by("m", answers, 5.0)) == [pytest.approx((3 * 0.9 + 0.5) / 4)]
+    assert len(asked) == 1
+
+
 def test_a_verdict_without_a_mark_is_no_criterions(tmp_path: Path) -> None:
     task, _ = task_of(tmp_path, CRITERIA, lambda user, _: "Grade: 10\nGrade: 10", "together")
     assert score(task, "hello").info["judge"] is None

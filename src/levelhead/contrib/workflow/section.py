@@ -6,7 +6,7 @@ from levelhead import metrics as metric
 from levelhead.contrib.workflow.analysis import Analysis, analyse_run, tasks_of
 from levelhead.contrib.workflow.census import STRUCTURES
 from levelhead.metrics import held_out
-from levelhead.report.charts import Chart, area_traces, bar_traces, key, line_trace, plain
+from levelhead.report.charts import Chart, Key, area_traces, bar_traces, line_trace, plain
 from levelhead.report.markup import esc, table, tag
 from levelhead.report.reading import EVAL_STAGES, Run
 from levelhead.report.series import Series
@@ -57,7 +57,7 @@ def _structures(analysis: Analysis) -> Chart:
     fallback: list[float | None] = [census.fallback for census in analysis.batches.values()]
     layers.append((Series(held_out.FALLBACK, steps, fallback), "fallback", "$bad"))
     hint = "Share of answers by the most elaborate structure they show; a fallback holds no workflow."
-    legend = [key(label, colour) for _, label, colour in layers]
+    legend = [Key(label, colour) for _, label, colour in layers]
     draw = area_traces if len(steps) > 1 else bar_traces
     return Chart("workflow-structures", "Workflow structures", hint, draw(layers), {"yaxis": _SHARE}, legend, wide=True)
 

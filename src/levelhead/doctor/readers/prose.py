@@ -155,7 +155,7 @@ def _joined(tokens: list[re.Match[str]], start: int, end: int) -> bool:
 TABLE = Path(__file__).with_name("statements.yaml")
 """Expressions by finding."""
 _HINT = re.compile(
-    "sign|deadlock|loss|garbled|game|gaming|eos|identical|dead|signal|variance|advantage|gradient|stuck|fail|template|header|eot|prompt|mask|padding|"
+    "sign|deadlock|loss|scor|accura|eval|clip|garbled|game|gaming|eos|identical|dead|signal|variance|advantage|gradient|stuck|fail|template|header|eot|prompt|mask|padding|"
     "updates?|collaps|group|reward|hack|improv|learning|better|length|trunc|cut off|limit|entropy|kl|grad|lr|logprob|"
     "mismatch|exploit|policy|always|[\u4e00-\u9fff\uac00-\ud7a3]",
     re.IGNORECASE,
@@ -164,6 +164,10 @@ _LONGEST = 600
 """Characters of a line of prose that is looked at."""
 _MOST_LINES = 4000
 _QUOTED = 120
+_APART = 40
+"""Characters between a subject and its change, none of which begin another subject or clause,"""
+_JOINED = r"[^|\u3002]{0,60}?"
+"""and between two clauses of which each has both."""
 _LETTERS = 4
 """Letters of a line that says something."""
 
@@ -189,6 +193,17 @@ class Statement:
 def _expressions() -> tuple[re.Pattern[str], re.Pattern[str], Mapping[str, re.Pattern[str]]]:
     table = load_own(TABLE)
     hedges, denied = (re.compile(table.pop(name), re.IGNORECASE) for name in ("hedges", "denied"))
+    subjects, changes, read, other = (table.pop(name) for name in ("subjects", "changes", "read", "other"))
+    # A change is the last subject's that is named before it.
+    within = rf"(?:(?!{other})(?:[^.|;,\u3002\uff1b\uff0c]|\.\d)){{0,{_APART}}}?"
+
+    def clause(words: str) -> str:
+        subject, names = words.split()
+        ways = "|".join(changes[name] for name in names.split("/"))
+        return rf"(?:{subjects[subject]}){within}(?<![a-z](?=[a-z]))(?:{ways})"
+
+    for code, rules in read.items():
+        table.setdefault(code, []).extend(_JOINED.join(map(clause, rule.split(", "))) for rule in rules)
     return (
         hedges,
         denied,

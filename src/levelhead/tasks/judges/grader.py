@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableSequence, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 
 import httpx2
@@ -88,7 +89,7 @@ class JudgeGrader:
         if not asked or not self.asks:
             return weighed
         each = (
-            dict(zip(asked, await self._each([answers[i] for i in asked]), strict=True))
+            dict(zip(asked, await self._each([answers[i] for i in asked], self.panel.grade), strict=True))
             if self._pairwise is None
             else {}
         )
@@ -118,14 +119,16 @@ class JudgeGrader:
             EndpointError: The judge refuses or stays silent, or the budget is used up.
             InputError: The environment variable that should hold the key is not set.
         """
-        each = await self._each(answers, patience_s)
+        each = await self._each(answers, partial(self.panel.grade, patience_s=patience_s))
         return [self.mean(answer, grades) for answer, grades in zip(answers, each, strict=True)]
 
-    async def _each(self, answers: Sequence[Answer], patience_s: float | None = None) -> list[list[float | None]]:
+    async def _each(
+        self, answers: Sequence[Answer], ask: Callable[[list[Asked]], Awaitable[Sequence[float | None]]]
+    ) -> list[list[float | None]]:
         """Return the grades of each answer by its criteria; none where it cannot be compared with a reference."""
         asked = [self.questions(answer) for answer in answers]
         questions = [question for mine in asked for question in mine]
-        grades = iter(await self.panel.grade(questions, patience_s) if questions else [])
+        grades = iter(await ask(questions) if questions else [])
         return [[next(grades) for _ in mine] for mine in asked]
 
     def questions(self, answer: Answer, occasion: str = "", *, reference_last: bool = False) -> list[Asked]:
@@ -193,7 +196,12 @@ class JudgeGrader:
             InputError: The environment variable that should hold its key is not set.
         """
         (slot,) = [slot for slot in self.panel.slots if slot.member.title == title]
-        return raised(await slot.outcomes([self.question(answer) for answer in answers], patience_s))
+
+        async def ask(questions: list[Asked]) -> list[float | None]:
+            return raised(await slot.outcomes(questions, patience_s))
+
+        each = await self._each(answers, ask)
+        return [self.mean(answer, grades) for answer, grades in zip(answers, each, strict=True)]
 
     def question(self, answer: Answer, occasion: str = "", *, reference_last: bool = False) -> Asked:
         """Return what judges are shown of an answer: the answer, or the pair of it and the reference answer."""
