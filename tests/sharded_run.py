@@ -24,14 +24,14 @@ import small_run
 from levelhead.recipe.model import Model
 from small_run import metrics
 
-STEPS = 10
+STEPS = 6
 BROKEN_AT, BACK_AT, KILLED_AT = 2, 3, 3
 GRPO = {
     "grpo__steps": STEPS,
     "grpo__batch_size": 9,
     "grpo__updates_per_batch": 1,
     "grpo__optimizer__eps": 1e-3,
-    "grpo__audit": {"first": 2, "every": 6},
+    "grpo__audit": {"first": 2, "every": 4},
     "grpo__tokens_per_microbatch": 384,
     "eval": {"items": 1, "final_items": 1, "sampling": {"max_new_tokens": 2}, "constant": False},
     "guard__max_kl": 0.02,
@@ -232,7 +232,7 @@ def reshard(folder: Path) -> None:
 
     timeout = 3.0
     ranks = Ranks.joined(timeout)
-    whole = load_checkpoint(shape(), folder / "full" / "checkpoints" / "step-000010")
+    whole = load_checkpoint(shape(), folder / "full" / "checkpoints" / f"step-{STEPS:06d}")
     for parameter in whole.parameters:
         torch.nn.init.constant_(parameter, 0.25)
     policy = shard_policy(whole, samples=False)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 FILES = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', PAGE.read_text(encoding="utf-8"), re.DOTALL))
 
 
-def test_the_environment_written_for_trl_trains(tmp_path: Path) -> None:
+def test_the_environment_written_for_trl_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = AutoTokenizer.from_pretrained(preset_folder("base-tiny"))
     tokenizer.chat_template = TOOL_TEMPLATE
     AutoModelForCausalLM.from_pretrained(preset_folder("base-tiny")).save_pretrained(tmp_path / "model")
@@ -31,9 +30,8 @@ def test_the_environment_written_for_trl_trains(tmp_path: Path) -> None:
     quick = "few = trainer.recipe.eval.model_copy(update={'items': 2, 'final_items': 2})\n"
     quick += "trainer.recipe = trainer.recipe.model_copy(update={'check': False, 'eval': few})\ntrainer.train()\n"
     (tmp_path / "counter.py").write_text(short + quick, encoding="utf-8")
-    command = (sys.executable, "counter.py")
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path("counter.py", run_name="__main__")
     assert "rewards/Counter/mean" in (tmp_path / "counter" / "metrics.jsonl").read_text(encoding="utf-8")
 
 

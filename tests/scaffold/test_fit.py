@@ -46,6 +46,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         pytest.param(512, 4, "24GB", False, marks=by_night),
         (512, 2, "2.5GB", False),
         pytest.param(2048, 20, "80GB", True, marks=by_night),
+        (8192, 2, "80GB", True),
         (8192, 2, "8GB", True),
     ],
 )

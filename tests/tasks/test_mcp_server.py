@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import time
@@ -154,13 +153,23 @@ def test_a_server_that_cannot_be_used_is_refused_before_the_first_step(server: d
         box(**server)
 
 
-def test_servers_end_with_the_run_even_one_that_hangs(tmp_path: Path) -> None:
-    script = (
-        "import asyncio\nfrom tasks.test_mcp_server import *\n"
-        "made = box('pid', 'hang', timeout_s=0.2)\nprint(call(made, 'pid').text, flush=True)\ncall(made, 'hang')\n"
-    )
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([p for p in sys.path if p] + [str(PROGRAM.parent)])}
-    ran = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
+RUN = """
+import asyncio, sys
+from levelhead.recipe.tools import ToolUse
+from levelhead.records import PLAIN_CHAT
+from levelhead.tasks.tool_formats import Call
+from levelhead.tasks.tools import Toolbox
+
+tools = Toolbox(ToolUse(servers=[{"command": sys.argv[1:], "tools": ["pid", "hang"]}], timeout_s=0.2))
+for name in tools.names:
+    print(asyncio.run(tools.run(Call(name, {"word": "ab"}), tools.chat(PLAIN_CHAT))).text, flush=True)
+"""
+
+
+def test_servers_end_with_the_run_even_one_that_hangs() -> None:
+    ran = subprocess.run([sys.executable, "-c", RUN, *COMMAND], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
-    assert not Path(f"/proc/{ran.stdout.strip()}").exists()
+    pid, hung = ran.stdout.splitlines()
+    assert not Path(f"/proc/{pid}").exists()
+    assert hung == "error: took longer than 0.2 s"
     assert ran.stderr == ""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -151,6 +152,14 @@ def test_different_mathematics_is_wrong_either_way_round(answer: str, reference:
     assert not equal(reference, answer)[0]
 
 
+@pytest.fixture(scope="module")
+def brisk() -> Iterator[Comparer]:
+    """What compares, with little patience for answers that would take all of it."""
+    comparer = Comparer(cpu_s=0.5)
+    yield comparer
+    comparer.close()
+
+
 @compares
 @pytest.mark.parametrize(
     "answer",
@@ -168,7 +177,10 @@ def test_different_mathematics_is_wrong_either_way_round(answer: str, reference:
         "2^{99999999}",
     ],
 )
-def test_hostile_answers_are_different_and_nothing_more(answer: str, tmp_path: Path) -> None:
+def test_hostile_answers_are_different_and_nothing_more(
+    answer: str, brisk: Comparer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("levelhead.tasks.datasets.equality._child", lambda: brisk)
     marker = tmp_path / "ran"
     began = time.process_time()
     same, _ = equal(answer.replace("{marker}", str(marker)), "1")

@@ -17,10 +17,11 @@ import pytest
 from hostile_server import Behaviour, Connection, HostileServer, completion, serving
 from levelhead.errors import InputError
 from levelhead.recipe.judge import Judge
-from levelhead.tasks.endpoint import ChatClient, EndpointError, Reply, ReplyCache, all_of
+from levelhead.tasks.endpoint import ChatClient, EndpointError, Reply, ReplyCache
 from levelhead.tasks.endpoint.exchange import BYTES_A_TOKEN, BYTES_BESIDE_TEXT, Exchange, FailedAttemptError
 from levelhead.tasks.endpoint.wire import NoCompletionError, read_reply
 from levelhead.tasks.metering import Usage
+from levelhead.waiting import all_of
 
 KIB, MIB = 1024, 1024 * 1024
 CAP = BYTES_BESIDE_TEXT + 16 * BYTES_A_TOKEN

@@ -75,9 +75,10 @@ def test_a_run_of_an_adapter_has_the_numbers_of_one_process(folder: Path) -> Non
     assert_clipped(folder / "lora", 0.3)
     assert_same_numbers(one, folder / "lora")
     assert codes(folder / "lora") == codes(one)
-    saved = folder / "lora" / "checkpoints" / "step-000013"
+    last = f"step-{3 + sharded_run.STEPS:06d}"
+    saved = folder / "lora" / "checkpoints" / last
     for name in ("adapter_model.safetensors", "reference/adapter_model.safetensors"):
-        wanted = load_file(one / "checkpoints" / "step-000013" / name)
+        wanted = load_file(one / "checkpoints" / last / name)
         weights = load_file(saved / name)
         assert weights.keys() == wanted.keys()
         assert all(torch.allclose(weights[key], wanted[key], rtol=1e-3, atol=2e-5) for key in wanted)
@@ -147,7 +148,7 @@ def _children(pid: int) -> list[str]:
 def test_a_checkpoint_of_two_processes_is_read_by_one_and_then_by_three_to_the_bit(
     folder: Path, launcher: sharded_run.Launcher
 ) -> None:
-    checkpoint = folder / "full" / "checkpoints" / "step-000010"
+    checkpoint = folder / "full" / "checkpoints" / f"step-{sharded_run.STEPS:06d}"
     whole, state = _read(checkpoint)
     exported = load_file(checkpoint / "model.safetensors")
     assert all(torch.equal(exported[name], weight) for name, weight in whole["model"].items())
