@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -166,6 +167,11 @@ def _maker(section: BrowserGym) -> Callable[[str], GymEnvironment]:
             f"the browsergym task needs BrowserGym and the packages of its tasks ({', '.join(packages)}): {error}; "
             "pip install browsergym"
         ) from error
+    if "browsergym.miniwob" in packages and not os.environ.get("MINIWOB_URL"):
+        raise InputError(
+            "BrowserGym's MiniWoB++ needs MINIWOB_URL in the environment, the address of its pages: "
+            "file:///.../miniwob/html/miniwob/"
+        )
 
     def make(name: str) -> GymEnvironment:
         environment: GymEnvironment = gymnasium.make(

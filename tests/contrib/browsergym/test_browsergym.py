@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from levelhead.contrib import browsergym
 from levelhead.contrib.browser.actions import Action, ActionError
 from levelhead.contrib.browsergym import BrowserGymTask, call_of, view_of
 from levelhead.errors import InputError
@@ -173,6 +175,18 @@ def test_without_browsergym_the_way_to_get_it_is_told() -> None:
     section = BrowserGym(kind="browsergym", tasks=["browsergym/no_such_benchmark.x"])
     with pytest.raises(InputError, match="pip install browsergym"):
         BrowserGymTask(section)
+
+
+def test_without_the_address_of_its_pages_miniwob_is_refused_before_anything_is_played(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(browsergym, "import_module", lambda name: MagicMock())
+    section = BrowserGym(kind="browsergym", tasks=["browsergym/miniwob.click-test"])
+    monkeypatch.delenv("MINIWOB_URL", raising=False)
+    with pytest.raises(InputError, match="MINIWOB_URL"):
+        BrowserGymTask(section)
+    monkeypatch.setenv("MINIWOB_URL", "file:///pages/")
+    BrowserGymTask(section)
 
 
 PYTHON = os.environ.get("LEVELHEAD_BROWSERGYM") or (sys.executable if find_spec("browsergym") else "")
