@@ -62,13 +62,13 @@ def test_a_learning_rate_that_is_too_high_is_caught_by_the_guard_at_once() -> No
     ],
 )
 def test_what_cannot_be_in_a_sound_trainer_is_told_of_at_once(name: str, said: str, step: int) -> None:
-    row = run_fault(FAULTS[name], lambda _: [], ("grpo.steps=8",))
+    row = run_fault(FAULTS[name], lambda _: [], (f"grpo.steps={step + 1}", f"sft.steps={5 * step}"))
     assert (row.guard, row.guard_step) == (said, step)
 
 
 @pytest.mark.parametrize("name", ["entropy-penalised", "kl-rewarded"])
 def test_a_term_with_the_wrong_sense_stops_the_run_before_its_first_update(name: str) -> None:
-    row = run_fault(FAULTS[name], lambda _: [], ("grpo.steps=1",))
+    row = run_fault(FAULTS[name], lambda _: [], ("grpo.steps=1", "sft.steps=5"))
     assert row.stopped == "SignError"
 
 

@@ -21,6 +21,7 @@ from levelhead.training.collect import Collector
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.fit import permutation_fit
 from levelhead.training.sft import SftTrainer
+from night import cases
 from oracle.run import preflight as prove
 from preflight_setup import setup_of
 
@@ -179,7 +180,8 @@ SOUND: dict[str, Rows] = {
 
 
 @pytest.mark.parametrize("kind", SOUND)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.night
+@pytest.mark.parametrize("seed", range(cases(2, 5)))
 def test_sound_pairs_raise_no_alarm(kind: str, seed: int) -> None:
     said = checks(SOUND[kind], f"seed={seed}")
     assert {name: check.message for name, check in said.items() if check.status != "pass"} == {}

@@ -22,6 +22,7 @@ from levelhead.tasks.function import FunctionTask
 from levelhead.tasks.math import MathTask
 from levelhead.text.codec import Codec
 from levelhead.training.prepare import prepare
+from night import cases
 from oracle.run import preflight as prove
 from preflight_setup import ROWS, closeness, recipe_of, setup_of
 
@@ -192,7 +193,8 @@ def test_a_reward_that_depends_on_the_process_is_seen(value: str, sound: bool, t
     assert sound or "the process" in check.message
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.night
+@pytest.mark.parametrize("seed", range(cases(2, 5)))
 def test_sound_rewards_raise_no_alarm(seed: int) -> None:
     settings = (f"seed={seed}", SHAPING, "tasks.0.reward_weights=[0.5]", "tasks.1.shaping={zscore: {}}")
     report = preflight(setup_of(*settings), families=["rewards", "pairs"])

@@ -60,6 +60,11 @@ def named(line: str) -> set[str]:
         ("the policy_loss suddenly became nan", "nonfinite"),
         ("reward plummeted at step 310", "catastrophic-update"),
         ("验证集准确率骤降", "catastrophic-update"),
+        ("a sudden fall of the reward", "catastrophic-update"),
+        ("there was a surge in the entropy", "entropy-explosion"),
+        ("the KL keeps getting larger", "kl-blowup"),
+        ("第 12 步 grad_norm 为 nan", "nonfinite"),
+        ("from then on it answers !!!!!!!!!!!!", "nonfinite"),
     ],
 )
 def test_what_an_author_found_is_named(line: str, code: str) -> None:

@@ -155,7 +155,7 @@ def _joined(tokens: list[re.Match[str]], start: int, end: int) -> bool:
 TABLE = Path(__file__).with_name("statements.yaml")
 """Expressions by finding."""
 _HINT = re.compile(
-    "sign|deadlock|loss|scor|accura|eval|clip|garbled|game|gaming|eos|identical|dead|signal|variance|advantage|gradient|stuck|fail|template|header|eot|prompt|mask|padding|"
+    "sign|deadlock|loss|scor|accura|eval|clip|garbled|repeat|!!!|game|gaming|eos|identical|dead|signal|variance|advantage|gradient|stuck|fail|template|header|eot|prompt|mask|padding|"
     "updates?|collaps|group|reward|hack|improv|learning|better|length|trunc|cut off|limit|entropy|kl|grad|lr|logprob|"
     "mismatch|exploit|policy|always|[\u4e00-\u9fff\uac00-\ud7a3]",
     re.IGNORECASE,
@@ -193,17 +193,20 @@ class Statement:
 def _expressions() -> tuple[re.Pattern[str], re.Pattern[str], Mapping[str, re.Pattern[str]]]:
     table = load_own(TABLE)
     hedges, denied = (re.compile(table.pop(name), re.IGNORECASE) for name in ("hedges", "denied"))
-    subjects, changes, read, other = (table.pop(name) for name in ("subjects", "changes", "read", "other"))
+    subjects, changes, nouns, read, other = map(table.pop, ("subjects", "changes", "nouns", "read", "other"))
     # A change is the last subject's that is named before it.
     within = rf"(?:(?!{other})(?:[^.|;,\u3002\uff1b\uff0c]|\.\d)){{0,{_APART}}}?"
 
     def clause(words: str) -> str:
         subject, names = words.split()
-        ways = "|".join(changes[name] for name in names.split("/"))
-        return rf"(?:{subjects[subject]}){within}(?<![a-z](?=[a-z]))(?:{ways})"
+        ways, ahead = ("|".join(said[name] for name in names.split("/") if name in said) for said in (changes, nouns))
+        after = rf"(?:{subjects[subject]}){within}(?<![a-z](?=[a-z]))(?:{ways})"
+        return rf"{after}|\b(?:{ahead}) (?:in|of) (?:the |its )?(?:{subjects[subject]})" if ahead else after
 
     for code, rules in read.items():
-        table.setdefault(code, []).extend(_JOINED.join(map(clause, rule.split(", "))) for rule in rules)
+        table.setdefault(code, []).extend(
+            _JOINED.join(map("(?:{})".format, map(clause, rule.split(", ")))) for rule in rules
+        )
     return (
         hedges,
         denied,
