@@ -156,7 +156,8 @@ def _thread() -> ThreadPoolExecutor:
 
 def _maker(section: BrowserGym) -> Callable[[str], GymEnvironment]:
     # browsergym/miniwob.click-test is registered by browsergym.miniwob, browsergym/openended by browsergym.core.
-    packages = section.packages or sorted({_package(name) for name in section.weights})
+    benchmarks = {name.removeprefix("browsergym/").partition(".")[0] for name in section.weights}
+    packages = section.packages or [f"browsergym.{'core' if b == 'openended' else b}" for b in sorted(benchmarks)]
     try:
         gymnasium = import_module("gymnasium")
         actions = import_module("browsergym.core.action.highlevel").HighLevelActionSet(["bid", "coord"])
@@ -180,11 +181,6 @@ def _maker(section: BrowserGym) -> Callable[[str], GymEnvironment]:
         return environment
 
     return make
-
-
-def _package(name: str) -> str:
-    benchmark = name.removeprefix("browsergym/").partition(".")[0]
-    return "browsergym.core" if benchmark == "openended" else f"browsergym.{benchmark}"
 
 
 NUMBERED = frozenset(

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from levelhead import metrics as metric
-from levelhead.message import Message, Phrase
+from levelhead.message import Message
 from levelhead.objective.aggregation.buffers import Buffer, combine, gramian, inner, lent
 from levelhead.objective.numerics import dot, local
 from levelhead.objective.terms import Sense, Term, as_loss
@@ -140,7 +140,8 @@ class Auditor:
         dtype: torch.dtype | None = None,
     ) -> None:
         self._expected_senses = expected_senses or {}
-        self._unit = max((torch.finfo(kind).eps for kind in ([dtype] if dtype else _dtypes(params))), default=0.0) / 2
+        dtypes = {dtype} if dtype else {param.dtype for param in params if param.dtype.is_floating_point}
+        self._unit = max((torch.finfo(kind).eps for kind in dtypes), default=0.0) / 2
         self.params = list(params)
         self._stride = _stride(sum(param.numel() for param in params), max_entries)
         self._reduce, self._total = reduce, total
@@ -207,7 +208,8 @@ class Auditor:
             if abs(coef) <= CERTAIN * error and error > 0:
                 unjudged.append(label)
             elif coef < 0 and fitted.shares[index] > VISIBLE:
-                errors.append(_wrong_way(label, term, coef))
+                moved = LOWERED if term.sense == "maximize" else RAISED
+                errors.append(moved(label=label, coef=coef, weight=term.weight))
         strengths = dict(zip((label for label, t in terms.items() if t.weight > 0), fitted.strengths, strict=True))
         for label, term in terms.items():
             expected = self._expected_senses.get(term.name, term.sense)
@@ -340,16 +342,8 @@ def _fit(
     return _Fit(terms, coefs, errors, shares, strengths, remainder, residual / length if length > 0 else 0.0)
 
 
-def _dtypes(params: Sequence[Tensor]) -> set[torch.dtype]:
-    return {param.dtype for param in params if param.dtype.is_floating_point}
-
-
 def _source(name: str) -> str:
     return "reward" if name == "policy" else name
-
-
-def _wrong_way(label: str, term: _Audited, coef: float) -> Phrase:
-    return (LOWERED if term.sense == "maximize" else RAISED)(label=label, coef=coef, weight=term.weight)
 
 
 def _stride(entries: int, most: int) -> int:

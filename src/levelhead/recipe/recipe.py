@@ -60,31 +60,17 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _best_names_tasks(self) -> Self:
-        names = [task.title for task in self.tasks]
-        best = self.checkpoint.best
-        asked = [best.task, *best.weights] if isinstance(best, Best) else []
-        for name in asked:
-            if name is not None and name not in names:
-                raise ValueError(f"checkpoint.best: no task is called {name!r}; there are {', '.join(names)}")
-        return self
-
-    @model_validator(mode="after")
-    def _a_reference_names_tasks(self) -> Self:
-        """With several tasks; with one, names are those of its reward parts, which answers alone tell."""
-        names = [task.title for task in self.tasks]
-        for name in self.eval.reference if len(names) > 1 else ():
-            if name not in names:
-                raise ValueError(f"eval.reference: no task is called {name!r}; there are {', '.join(names)}")
-        return self
-
-    @model_validator(mode="after")
-    def _weights_name_tasks(self) -> Self:
-        names = [task.title for task in self.tasks]
+    def _named_tasks_exist(self) -> Self:
+        names, best = [task.title for task in self.tasks], self.checkpoint.best
         rule = self.grpo.task_weights if self.grpo is not None else None
-        for name, key in (rule.tasks if isinstance(rule, TaskWeights) else {}).items():
-            if name not in names:
-                raise ValueError(f"grpo.task_weights.{key}: no task is called {name!r}; there are {', '.join(names)}")
+        asked = [("checkpoint.best", name) for name in ([best.task, *best.weights] if isinstance(best, Best) else ())]
+        if len(names) > 1:  # with one task these are names of its reward parts, which answers alone tell
+            asked += [("eval.reference", name) for name in self.eval.reference]
+        if isinstance(rule, TaskWeights):
+            asked += [(f"grpo.task_weights.{key}", name) for name, key in rule.tasks.items()]
+        for key, name in asked:
+            if name is not None and name not in names:
+                raise ValueError(f"{key}: no task is called {name!r}; there are {', '.join(names)}")
         return self
 
     @model_validator(mode="after")

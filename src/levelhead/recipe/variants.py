@@ -175,7 +175,6 @@ def one_of(sections: Iterable[type[Section]], custom: type[CustomVariant], defau
     """
     union: Any = Annotated[getitem(Union, (*sections, custom)), Field(discriminator="kind")]
 
-    def with_default(data: Any) -> Any:
-        return {"kind": default, **data} if isinstance(data, dict) else data
-
-    return union if default is None else Annotated[union, BeforeValidator(with_default)]
+    if default is None:
+        return union
+    return Annotated[union, BeforeValidator(lambda data: {"kind": default} | data if isinstance(data, dict) else data)]

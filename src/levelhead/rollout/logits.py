@@ -97,7 +97,9 @@ class LogitsPipeline:
         c = self.controls
         logits_bv = logits_bv.float()
         policy_bv = torch.log_softmax(logits_bv if c.temperature in (0, 1) else logits_bv / c.temperature, dim=-1)
-        suppresses = len(self._stops) > 0 and c.min_new_tokens > 0 and _any(lengths_b < c.min_new_tokens)
+        suppresses = (
+            len(self._stops) > 0 and c.min_new_tokens > 0 and bool(torch.as_tensor(lengths_b < c.min_new_tokens).any())
+        )
         if not (self.needs_history or suppresses or self._truncates or c.temperature == 0):
             return Distribution(policy_bv, policy_bv)
 
@@ -274,10 +276,6 @@ def _nucleus_threshold(logits_bv: Tensor, top_p: float) -> Tensor:
         last_w1 = (mass_wv < top_p).sum(dim=-1, keepdim=True).clamp(max=logits_bv.shape[1] - 1)
         threshold_b1 = threshold_b1.index_copy(0, wide, sorted_wv.gather(1, last_w1))
     return threshold_b1
-
-
-def _any(flags: Tensor | bool) -> bool:
-    return bool(flags.any()) if isinstance(flags, Tensor) else flags
 
 
 def _unless_empty(before_bv: Tensor, after_bv: Tensor) -> Tensor:

@@ -34,24 +34,9 @@ def click_number(number: int) -> Script:
     return script
 
 
-def first_button(view: View, _: int) -> Action | None:
-    """Click the page's first button, whatever the goal."""
-    return _click(with_role(view, "button")[:1])
-
-
 def last_button(view: View, _: int) -> Action | None:
     """Click the last button, which is the one that submits."""
     return _click(with_role(view, "button")[-1:])
-
-
-def last_element(view: View, _: int) -> Action | None:
-    """Click the page's last element, whatever the goal."""
-    return _click(list(view.elements)[-1:])
-
-
-def each_in_turn(view: View, step: int) -> Action | None:
-    """Click element 1, then 2, and so on."""
-    return Action("click", step) if step <= len(view.elements) else None
 
 
 def focus_field(view: View, _: int) -> Action | None:
@@ -60,25 +45,17 @@ def focus_field(view: View, _: int) -> Action | None:
     return Action("focus", fields[0].ref) if fields else None
 
 
-def submit_nothing(view: View, step: int) -> Action | None:
-    """Focus the first text field, type nothing, and click the last button."""
-    return focus_field(view, step) if step == 1 else last_button(view, step)
-
-
-def press_enter(_: View, __: int) -> Action:
-    """Press Enter, whatever the page shows."""
-    return Action("press", None, "Enter")
-
-
 SCRIPTS: Mapping[str, Script] = {
     **{f"click({number})": click_number(number) for number in range(1, 5)},
-    "click the first button": first_button,
+    "click the first button": lambda view, _: _click(with_role(view, "button")[:1]),
     "click the last button": last_button,
-    "click the last element": last_element,
-    "click each element in turn": each_in_turn,
+    "click the last element": lambda view, _: _click(view.elements[-1:]),
+    "click each element in turn": lambda view, step: click_number(step)(view, step),
     "focus the first field": focus_field,
-    "focus the first field, click the last button": submit_nothing,
-    "press('Enter')": press_enter,
+    "focus the first field, click the last button": lambda view, step: (
+        focus_field(view, step) if step == 1 else last_button(view, step)
+    ),
+    "press('Enter')": lambda _view, _step: Action("press", None, "Enter"),
 }
 """Every script by what it does; of equally good ones the first is preferred."""
 
@@ -97,7 +74,7 @@ def random_script(seed: str) -> Script:
     def script(view: View, _: int) -> Action:
         acts: list[Callable[[], Action]] = [lambda: Action("press", None, "Enter")]
         elements, fields = view.elements, text_fields(view)
-        offers = [(element, option) for element in elements for option in element.options]
+        offers = [(element.ref, option) for element in elements for option in element.options]
         if elements:
             acts.append(lambda: Action("click", draw.choice(elements).ref))
             acts.append(lambda: Action("focus", draw.choice(elements).ref))
@@ -105,18 +82,14 @@ def random_script(seed: str) -> Script:
             words = re.findall(r"\w+", view.goal) or [""]
             acts.append(lambda: Action("fill", draw.choice(fields).ref, draw.choice(words)))
         if offers:
-            acts.append(lambda: _choose_option(*draw.choice(offers)))
+            acts.append(lambda: Action("select", *draw.choice(offers)))
         return draw.choice(acts)()
 
     return script
 
 
-def _click(elements: list[Element]) -> Action | None:
+def _click(elements: Sequence[Element]) -> Action | None:
     return Action("click", elements[0].ref) if elements else None
-
-
-def _choose_option(element: Element, option: str) -> Action:
-    return Action("select", element.ref, option)
 
 
 T = TypeVar("T")

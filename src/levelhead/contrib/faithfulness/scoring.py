@@ -212,23 +212,11 @@ def _total(agreed: float, shown: float, distance: float, ground: float) -> float
     return 2 * (weighted + DISTANCE_WEIGHT * distance * max(agreed, ground)) - 1
 
 
-def _score(
-    total: float,
-    agreed: float,
-    shown: float,
-    distance: float,
-    *,
-    valid: bool = True,
-    f1: float = 0.0,
-    exact: bool = False,
-    abstained: bool = False,
-    quoted: bool = False,
-    hallucinated: bool = False,
-) -> Score:
+def _score(total: float, agreed: float, shown: float, distance: float, *, valid: bool = True, **info: float) -> Score:
     parts = {"answer": agreed, "evidence": shown, "distance": distance, "format": float(valid)}
-    info = {"exact": exact, "f1": f1, "abstained": abstained, "quoted": quoted, "hallucinated": hallucinated}
+    nothing = {"exact": False, "f1": 0.0, "abstained": False, "quoted": False, "hallucinated": False}
     # Sums of weights can miss the two ends by a rounding error.
-    return Score(min(1.0, max(MINIMUM, round(total, 12))), parts, valid=valid, info=info)
+    return Score(min(1.0, max(MINIMUM, round(total, 12))), parts, valid=valid, info=nothing | info)
 
 
 FRAME = 40

@@ -73,7 +73,11 @@ def load(path: str | list[str], dataset: str | None = None) -> list[Problem]:
         InputError: A file is missing or empty, or a row is malformed; the message names file and line.
     """
     if dataset is not None:
-        return [_public(example, dataset) for example in load_examples(dataset, path)]
+        domain, names = dataset_named(dataset).domain, [field.name for field in fields(Example)]
+        return [
+            Problem(**{name: getattr(example, name) for name in names}, domain=domain, dataset=dataset)
+            for example in load_examples(dataset, path)
+        ]
     files = find_files(path, [".jsonl", ".json"])
     stems = [file.stem for file in files]
     problems = []
@@ -83,11 +87,6 @@ def load(path: str | list[str], dataset: str | None = None) -> list[Problem]:
             make = _own if "domain" in row.values else _gsm8k
             problems.append(make(row, f"{label}-{row.line}"))
     return problems
-
-
-def _public(example: Example, dataset: str) -> Problem:
-    values = {field.name: getattr(example, field.name) for field in fields(example)}
-    return Problem(**values, domain=dataset_named(dataset).domain, dataset=dataset)
 
 
 def _gsm8k(row: Row, identifier: str) -> Problem:

@@ -7,14 +7,14 @@ sympy's parser evaluates its input as Python.
 from __future__ import annotations
 
 import json
+import operator
 import re
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from importlib import resources
-from operator import mul
 from typing import Any, TypeAlias
 
-from lark import Lark, LarkError, Token, Transformer
+from lark import Lark, LarkError, Token, Transformer, v_args
 
 Number: TypeAlias = Any
 """A sympy expression without symbols; sympy has no types."""
@@ -120,41 +120,30 @@ def _parser() -> Lark:
     return Lark(grammar, parser="lalr", transformer=_Arithmetic())
 
 
+@v_args(inline=True)
 class _Arithmetic(Transformer[Token, Number]):
     """Exact arithmetic, done while parsing."""
 
-    def number(self, items: list[Token]) -> Number:
-        return _sympy().Rational(str(items[0]))
+    add, mul, neg, sub = operator.add, operator.mul, operator.neg, operator.sub  # by the grammar's rules
 
-    def mixed(self, items: list[Token]) -> Number:
-        whole, top, bottom = (_sympy().Rational(str(item)) for item in items)
-        return whole + self.divide([top, bottom])
+    def number(self, digits: Token) -> Number:
+        return _sympy().Rational(str(digits))
 
-    def pi(self, _: list[Token]) -> Number:
+    def mixed(self, whole: Token, top: Token, bottom: Token) -> Number:
+        return self.number(whole) + self.divide(self.number(top), self.number(bottom))
+
+    def pi(self) -> Number:
         return _sympy().pi
 
-    def root(self, items: list[Number]) -> Number:
-        return _sympy().sqrt(items[0])
+    def root(self, radicand: Number) -> Number:
+        return _sympy().sqrt(radicand)
 
-    def negate(self, items: list[Number]) -> Number:
-        return -items[0]
-
-    def add(self, items: list[Number]) -> Number:
-        return items[0] + items[1]
-
-    def subtract(self, items: list[Number]) -> Number:
-        return items[0] - items[1]
-
-    def multiply(self, items: list[Number]) -> Number:
-        return items[0] * items[1]
-
-    def divide(self, items: list[Number]) -> Number:
-        if items[1] == 0:
+    def divide(self, dividend: Number, divisor: Number) -> Number:
+        if divisor == 0:
             raise _TooLargeError
-        return items[0] / items[1]
+        return dividend / divisor
 
-    def power(self, items: list[Number]) -> Number:
-        base, exponent = items
+    def power(self, base: Number, exponent: Number) -> Number:
         if not exponent.is_Rational or abs(exponent) > _LARGEST_POWER or abs(base) > 10**6:
             raise _TooLargeError
         return base**exponent
@@ -171,7 +160,7 @@ def _unit(words: str) -> Number | None:
         power = int(match["to"] or {"square": 2, "cubic": 3}.get(match["power"] or "", 1))
         factors.append(unit ** (-power if match["over"] else power))
         position = match.end() + len(re.match(r"[\s*]*", words[match.end() :])[0])  # type: ignore[index]
-    return reduce(mul, factors) if factors else None
+    return reduce(operator.mul, factors) if factors else None
 
 
 def _equal(one: Number, other: Number) -> bool:

@@ -118,11 +118,6 @@ class ConflictMonitor:
         self.streak = self.streak + 1 if conflict else 0
         return {metric.MERGE_CONFLICT: float(conflict), metric.MERGE_CONFLICT_STREAK: float(self.streak)}
 
-    @property
-    def wants_switch(self) -> bool:
-        """Whether the streak has reached ``switch_after``."""
-        return 0 < self.switch_after <= self.streak
-
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
@@ -272,7 +267,7 @@ class GradientMerger:
         report = self._merge(tasks) if tasks else MergeReport(self.kind)
         self._monitor.step += 1
         self._started = False
-        if self.kind == "sum" and self._monitor.wants_switch:
+        if self.kind == "sum" and 0 < self._monitor.switch_after <= self._monitor.streak:
             self.aggregator = self._switch_to
             return MergeReport(report.kind, report.weights, report.metrics, switched=True)
         return report

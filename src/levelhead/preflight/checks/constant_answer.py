@@ -115,7 +115,9 @@ class ConstantAnswer(Check):
             "items": len(prompts),
         }
         if not task.guesses:
-            more = _over_perfect(constant, context.loop.run(search.perfect(prompts)))
+            perfect_scores = context.loop.run(search.perfect(prompts))
+            gaps = [its - own for its, own in zip(constant.scores, perfect_scores, strict=True) if own is not None]
+            more = Estimate.of(gaps) if len(gaps) >= FEWEST else None
             if more is not None and more.score > max(ERRORS * more.se, 1e-9):
                 return self.warn(self.over_perfect, name, evidence=evidence, more=more.score, **fields)
         sft = context.recipe.sft
@@ -160,12 +162,6 @@ class ConstantAnswer(Check):
             if (low - empty) / width < GIVEN_UP:
                 return self.gives_up, {"low": low, "stratum": name}
         return None
-
-
-def _over_perfect(constant: Constant, perfect: Sequence[float | None]) -> Estimate | None:
-    """By how much a constant answer scores more than perfect ones to the same prompts; ``None`` where few are known."""
-    gaps = [its - own for its, own in zip(constant.scores, perfect, strict=True) if own is not None]
-    return Estimate.of(gaps) if len(gaps) >= FEWEST else None
 
 
 def _balanced(task: Task, prompts: Sequence[Prompt], constant: Constant) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,34 +16,13 @@ from levelhead.errors import PolicyError
 from levelhead.policy.backends.base import MakeDecoder
 from levelhead.policy.policy import Policy
 from levelhead.recipe.sampling import Sampling
-from levelhead.records import FinishReason, Prompt, Turn
+from levelhead.records import Prompt, Turn
 from levelhead.rollout.draws import uniforms
 from levelhead.rollout.generators.base import Capabilities, Completion, Request, compute_thread
 from levelhead.rollout.logits import LogitsPipeline
 
 COMPACT_FRACTION = 0.125
 """Finished rows leave the batch once they make up this share of it: leaving costs a copy of the cache."""
-
-
-@dataclass(slots=True)
-class _Row:
-    """One completion while it is sampled: its tokens, and their log-probabilities in nats."""
-
-    prompt: int
-    draws: NDArray[np.float64]
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    behaviour: list[float] = field(default_factory=list)
-    finish: FinishReason | None = None
-
-    def turn(self, prompt: Prompt) -> Turn:
-        return Turn(
-            prompt.token_ids,
-            tuple(self.tokens),
-            tuple(self.logprobs),
-            tuple(self.behaviour),
-            self.finish or "length",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,20 +194,22 @@ class LocalGenerator:
         make_decoder = self._policy.backend.decoders(self._policy)
         for start in range(0, len(by_length), chunk):
             members = by_length[start : start + chunk]
-            rows = [
-                _Row(i, uniforms(seed, prompts[i].id, index, controls.max_new_tokens))
-                for i in members
-                for index in range(k)
-            ]
-            self._draw([prompts[i] for i in members], k, rows, controls, make_decoder)
-            for row in rows:
-                turns[row.prompt].append(row.turn(prompts[row.prompt]))
+            ids = [prompts[i].id for i in members]
+            draws_bn = np.stack([uniforms(seed, one, n, controls.max_new_tokens) for one in ids for n in range(k)])
+            drawn = self._draw([prompts[i] for i in members], k, draws_bn, controls, make_decoder)
+            for place, i in enumerate(members):
+                turns[i] = drawn[place * k : (place + 1) * k]
         return turns
 
     def _draw(
-        self, prompts: list[Prompt], k: int, rows: list[_Row], controls: Sampling, make_decoder: MakeDecoder
-    ) -> None:
-        """Draw every row to its end."""
+        self,
+        prompts: list[Prompt],
+        k: int,
+        draws_bn: NDArray[np.float64],
+        controls: Sampling,
+        make_decoder: MakeDecoder,
+    ) -> list[Turn]:
+        """Draw k completions of each prompt to their end, prompt after prompt."""
         codec = self._policy.codec
         device = self._policy.device
         budget = controls.max_new_tokens
@@ -241,12 +222,12 @@ class LocalGenerator:
                 "--resume, a lower learning rate, and guard.policy: protect"
             )
         pipeline = LogitsPipeline(controls, codec.stop_ids, logits.shape[-1])
-        live = torch.arange(len(rows), device=device)
-        draws = torch.from_numpy(np.stack([row.draws for row in rows])).to(device)
+        live = torch.arange(len(draws_bn), device=device)
+        draws = torch.from_numpy(draws_bn).to(device)
         # One line a row; a row that has left keeps what it has.
-        ids = torch.zeros((len(rows), budget), dtype=torch.long, device=device)
+        ids = torch.zeros((len(live), budget), dtype=torch.long, device=device)
         logprobs, behaviour = logits.new_zeros(ids.shape), logits.new_zeros(ids.shape)
-        alive = torch.ones(len(rows), dtype=torch.bool, device=device)
+        alive = torch.ones(len(live), dtype=torch.bool, device=device)
         for position in range(budget):
             if self._given_up():
                 raise CancelledError
@@ -265,16 +246,19 @@ class LocalGenerator:
                 draws, tokens, live = draws[keep], tokens[keep], live[keep]
                 alive = torch.ones(len(live), dtype=torch.bool, device=device)
             logits = decoder.step(tokens)
-        _collect(rows, ids[:, : position + 1], logprobs, behaviour, stops)
+        contexts = [prompt.token_ids for prompt in prompts for _ in range(k)]
+        return _turns(contexts, ids[:, : position + 1], logprobs, behaviour, stops)
 
 
-def _collect(rows: list[_Row], ids: Tensor, logprobs: Tensor, behaviour: Tensor, stops: Tensor) -> None:
-    """Hand the sampled tokens back to their rows, each up to and with its stop token."""
+def _turns(
+    contexts: list[tuple[int, ...]], ids: Tensor, logprobs: Tensor, behaviour: Tensor, stops: Tensor
+) -> list[Turn]:
+    """Return the sampled tokens of each row, up to and with its stop token, as a turn."""
     stopped = torch.isin(ids, stops)
     first = torch.where(stopped.any(1), stopped.int().argmax(1) + 1, ids.shape[1]).tolist()
     ended = stopped.any(1).tolist()
-    for row, length, end, *values in zip(
-        rows, first, ended, ids.tolist(), logprobs.tolist(), behaviour.tolist(), strict=True
-    ):
-        row.tokens, row.logprobs, row.behaviour = (value[:length] for value in values)
-        row.finish = "stop" if end else None
+    columns = zip(contexts, first, ended, ids.tolist(), logprobs.tolist(), behaviour.tolist(), strict=True)
+    return [
+        Turn(context, tuple(tokens[:n]), tuple(policy[:n]), tuple(sampled[:n]), "stop" if end else "length")
+        for context, n, end, tokens, policy, sampled in columns
+    ]

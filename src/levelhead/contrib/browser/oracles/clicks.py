@@ -23,11 +23,6 @@ from levelhead.contrib.browser.oracles.find import (
 from levelhead.contrib.browser.view import Element, View
 
 
-def first_button(view: View, _: int) -> Action:
-    """Click the page's only button."""
-    return press_button(view)
-
-
 def quoted_button(view: View, _: int) -> Action:
     """Click the button named in quotes."""
     return click(named(view, quoted(view.goal)[0], "button"))
@@ -36,11 +31,6 @@ def quoted_button(view: View, _: int) -> Action:
 def button_one(view: View, _: int) -> Action:
     """Click the button that the goal ends on."""
     return click(named(view, matched(r"button (\w+)\.", view.goal)[0], "button"))
-
-
-def quoted_link(view: View, _: int) -> Action:
-    """Click the link named in quotes."""
-    return click(named(view, quoted(view.goal)[0], "link"))
 
 
 def dialog_button(view: View, _: int) -> Action:
@@ -53,11 +43,6 @@ def focus_field(view: View, _: int) -> Action:
     """Focus the text field, or the one of the number named."""
     fields = text_fields(view)
     return Action("focus", one_of(fields, ordinal(view.goal) if len(fields) > 1 else 0).ref)
-
-
-def button_sequence(view: View, step: int) -> Action:
-    """Click button ONE, then button TWO."""
-    return click(named(view, "ONE" if step == 1 else "TWO", "button"))
 
 
 def button_delay(view: View, step: int) -> Action:
@@ -267,7 +252,7 @@ ORACLES: dict[str, Oracle] = {
     "button-delay": button_delay,
     "buy-ticket": cheapest_ticket,
     "click-button": quoted_button,
-    "click-button-sequence": button_sequence,
+    "click-button-sequence": lambda view, step: click(named(view, "ONE" if step == 1 else "TWO", "button")),
     "click-collapsible": open_section,
     "click-collapsible-2": search_folds,
     "click-collapsible-2-nodelay": search_folds,
@@ -275,14 +260,14 @@ ORACLES: dict[str, Oracle] = {
     "click-color": color_box,
     "click-dialog": dialog_button,
     "click-dialog-2": dialog_button,
-    "click-link": quoted_link,
+    "click-link": lambda view, _: click(named(view, quoted(view.goal)[0], "link")),
     "click-menu": menu_path,
     "click-tab": tab,
     "click-tab-2": search_folds,
     "click-tab-2-easy": search_folds,
     "click-tab-2-hard": search_folds,
     "click-tab-2-medium": search_folds,
-    "click-test": first_button,
+    "click-test": lambda view, _: press_button(view),
     "click-test-2": button_one,
     "click-test-transfer": button_one,
     "find-greatest": greatest_card,

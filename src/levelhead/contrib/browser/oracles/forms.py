@@ -66,21 +66,6 @@ def nth_word(view: View) -> str:
     return words[index].strip(",.")
 
 
-def table_value(view: View) -> str:
-    """Return the value that a table gives to the name in the goal."""
-    return _table(view)[matched(r"value of (.*) into", view.goal)[0]]
-
-
-def spaced_letters(view: View) -> str:
-    """Return the letters shown apart as one word."""
-    return texts(view)[0].replace(" ", "")
-
-
-def last_word(view: View) -> str:
-    """Return the last word of the text area."""
-    return one_of(text_fields(view)).value.split()[-1].strip(".,")
-
-
 def copy_text(view: View, _: int) -> Action:
     """Copy a text area's text into the text field."""
     areas = with_role(view, "textarea")
@@ -286,10 +271,10 @@ ORACLES: dict[str, Oracle] = {
     "login-user-popup": login,
     "multi-layouts": movie_search,
     "multi-orderings": movie_search,
-    "read-table": answer_with(table_value),
+    "read-table": answer_with(lambda view: _table(view)[matched(r"value of (.*) into", view.goal)[0]]),
     "read-table-2": two_table_values,
-    "scroll-text": answer_with(last_word),
-    "text-transform": answer_with(spaced_letters),
+    "scroll-text": answer_with(lambda view: one_of(text_fields(view)).value.split()[-1].strip(".,")),
+    "text-transform": answer_with(lambda view: texts(view)[0].replace(" ", "")),
     "use-spinner": spinner,
     "generate-number": generate_number,
     "guess-number": guess_number,

@@ -49,7 +49,7 @@ class PrefixCache:
         before = int(self._prompt_of.max()) + 1
         prompts, self._prompt_of = self._prompt_of[rows].unique(return_inverse=True)
         if len(prompts) < before:
-            indices = _each_head(prompts, self._heads)
+            indices = (prompts[:, None] * self._heads + torch.arange(self._heads)).flatten()  # of each prompt's heads
             self._shared = [(keys[indices], values[indices]) for keys, values in self._shared]
             self._hidden = None if self._hidden is None else self._hidden[indices]
         self._slots = _RowSlots(self._prompt_of, self._heads)
@@ -130,11 +130,6 @@ class _RowSlots:
     def leave(self, x: Tensor) -> Tensor:
         """(rows * kv, n, d) of (prompts * kv, slots * n, d)."""
         return x.view(len(self._row), -1, x.shape[2]).index_select(0, self._seat)
-
-
-def _each_head(x: Tensor, heads: int) -> Tensor:
-    """Places of the heads of each of some prompts or rows."""
-    return (x[:, None] * heads + torch.arange(heads)).flatten()
 
 
 def _products(query: Tensor, shared: Pair, own: Pair, scale: float, hidden: Tensor | None, slots: _RowSlots) -> Tensor:

@@ -50,7 +50,7 @@ class Sync:
             await self._send(servers, payload)
         else:
             try:
-                await self._all(servers, self._post(self._pause_path, self._pause_s))
+                await self._all(servers, self._post(f"/pause?mode={self._section.in_flight}", self._pause_s))
                 await self._all(servers, self._post("/start_weight_update"))
                 await self._send(servers, payload)
                 await self._all(servers, self._post("/finish_weight_update", body={"weight_version": payload.label}))
@@ -97,15 +97,10 @@ class Sync:
         try:
             rows = await asyncio.gather(*(draw(index) for index in range(len(contexts))))
         except (HangsError, RefusedError, ReplyError) as error:
-            raise EngineError(
-                f"{server.url} does not answer the probe after a weight sync: {error}", _cause(error)
-            ) from error
+            cause = "hangs" if isinstance(error, HangsError) else "refused"
+            raise EngineError(f"{server.url} does not answer the probe after a weight sync: {error}", cause) from error
         pairs = tuple((context, ids) for context, (ids, _) in zip(contexts, rows, strict=True))
         return Account(pairs, tuple(logps for _, logps in rows))
-
-    @property
-    def _pause_path(self) -> str:
-        return f"/pause?mode={self._section.in_flight}"
 
     @property
     def _pause_s(self) -> float:
@@ -191,7 +186,3 @@ class Sync:
             "run",
             "half-update" if self._transport.in_place else "refused",
         )
-
-
-def _cause(error: Exception) -> str:
-    return "hangs" if isinstance(error, HangsError) else "refused"

@@ -24,7 +24,7 @@ def named_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     wire = policy.compute_dtype if policy.compute_dtype.itemsize < 4 else None
     adapted = _adapted(policy.base) if policy.lora else {}
     for name, parameter in policy.base.named_parameters():
-        if _is_adapter(name):
+        if ".lora_" in name or ".original_module." in name:
             continue
         full = whole(four_bit.unpacked(parameter).detach())
         prefix, _, leaf = name.rpartition(".")
@@ -79,10 +79,6 @@ def _adapted(base: nn.Module) -> dict[str, Any]:
     from peft.tuners.lora import LoraLayer
 
     return {f"{name}.base_layer": module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
-
-
-def _is_adapter(name: str) -> bool:
-    return ".lora_" in name or ".original_module." in name
 
 
 def _plain(name: str) -> str:
