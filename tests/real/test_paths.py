@@ -107,6 +107,10 @@ def test_a_run_that_goes_on_ends_with_the_weights_of_one_that_was_not_interrupte
     resumed = levelhead.train(again, out=tmp_path / "run", resume=True, resume_from="step-000001")
     pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
+    before, after = (run.joinpath("metrics.jsonl").read_text().splitlines() for run in (whole.folder, resumed.folder))
+    first = next(i for i, row in enumerate(before) if json.loads(row).get("stage") == "grpo")
+    assert after[: first + 1] == before[: first + 1], "the first step was not made again: its seconds are the same"
+    assert after[-1] != before[-1], "the second one was"
 
 
 def test_prompts_are_of_the_models_own_template_and_answers_end_with_its_stop_token(real_model: Path) -> None:
