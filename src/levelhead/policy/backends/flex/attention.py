@@ -70,11 +70,17 @@ def looks_at(end: Tensor, depth: Tensor, window: int | None) -> MaskMod:
         window: How many tokens a token sees at most, itself included; ``None`` for all.
     """
 
-    def ancestors(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        above = (key <= query) & (query < end[key])
-        return above if window is None else above & (depth[query] - depth[key] < window)
+    def all_ancestors(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query) & (query < end[key])
 
-    return ancestors
+    if window is None:
+        return all_ancestors
+    width = window
+
+    def near_ancestors(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query) & (query < end[key]) & (depth[query] - depth[key] < width)
+
+    return near_ancestors
 
 
 def tree_mask(end: Tensor, depth: Tensor, window: int | None = None, block: int = BLOCK) -> BlockMask:
