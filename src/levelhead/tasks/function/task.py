@@ -16,7 +16,7 @@ from levelhead.recipe.tools import ToolUse
 from levelhead.records import LARGEST_REWARD, Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, Episode, Shown, SingleTurnTask, Split
 from levelhead.tasks.function.examples import make_examples
-from levelhead.tasks.function.loading import Reward, RewardFunction, load_rewards
+from levelhead.tasks.function.loading import RewardFunction, load_rewards
 from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
 from levelhead.tasks.function.sources import load_table
 from levelhead.tasks.function.stateful_tools import StatefulToolbox, start, toolbox
@@ -63,7 +63,7 @@ class FunctionTask(SingleTurnTask):
         table = load_table(section, data, eval_data)
         examples = make_examples(table, section)
         columns = [*examples[0].columns, *(["environments"] if isinstance(self.tools, StatefulToolbox) else [])]
-        self._rewards = load_rewards(entries, section.reward_weights, columns, table.source)
+        self.rewards = load_rewards(entries, section.reward_weights, columns, table.source)
         self._range, self._weights = section.reward_range, section.reward_weights
         self._drop, self._timeout_s = section.on_reward_error == "drop", section.reward_timeout_s
         if eval_data is None:
@@ -93,12 +93,8 @@ class FunctionTask(SingleTurnTask):
             InputError: Nothing is left to train on, or nothing is held out.
         """
         for split, examples in self._sides.items():
-            replacements = [(example, fitted.get(example.id, _SAME)) for example in examples]
-            self._sides[split] = [
-                example if prompt is _SAME else example.with_messages(prompt.messages)
-                for example, prompt in replacements
-                if prompt is not None
-            ]
+            fits = ((example, fitted.get(example.id, example)) for example in examples)
+            self._sides[split] = [example.with_messages(one.messages) for example, one in fits if one is not None]
             if not self._sides[split]:
                 side = "to train on" if split == "train" else "held out"
                 raise InputError(f"tasks: {self.name}: no prompt {side} has room in the context; nothing is left")
@@ -130,11 +126,6 @@ class FunctionTask(SingleTurnTask):
         yield from (json.dumps(message["tool_calls"]) for message in calls)
 
     @property
-    def rewards(self) -> Sequence[Reward]:
-        """The reward functions, as they were loaded."""
-        return self._rewards
-
-    @property
     def reward_range(self) -> tuple[float, float] | None:
         """Return the recipe's ``reward_range``, where it has one."""
         return self._range
@@ -142,8 +133,8 @@ class FunctionTask(SingleTurnTask):
     @property
     def part_weights(self) -> Mapping[str, float]:
         """Return the recipe's ``reward_weights`` by the name of the reward function, 1 where it gives none."""
-        weights = self._weights or [1.0] * len(self._rewards)
-        return {reward.name: float(weight) for reward, weight in zip(self._rewards, weights, strict=True)}
+        weights = self._weights or [1.0] * len(self.rewards)
+        return {reward.name: float(weight) for reward, weight in zip(self.rewards, weights, strict=True)}
 
     def strata(self, prompt: Prompt) -> Mapping[str, str]:
         """Return the values of the recipe's ``strata`` columns in the prompt's row."""
@@ -152,7 +143,7 @@ class FunctionTask(SingleTurnTask):
     @property
     def rules(self) -> FunctionTask | None:
         """This task, what its rewards log and drop kept apart; ``None`` where a reward is async: it asks somebody."""
-        if any(reward.is_async for reward in self._rewards):
+        if any(reward.is_async for reward in self.rewards):
             return None
         quiet = copy.copy(self)
         quiet._tally = RewardTally()
@@ -191,15 +182,15 @@ class FunctionTask(SingleTurnTask):
         """Return the scores of a batch that has all it needs."""
         state = self._progress.state
         rated: dict[int, Rated] = {}
-        for index, reward in enumerate(self._rewards):
+        for index, reward in enumerate(self.rewards):
             if not reward.is_async:
                 rated[index] = await rate(reward, answers, state, drop=self._drop, timeout_s=self._timeout_s)
-        later = [index for index, reward in enumerate(self._rewards) if reward.is_async]
+        later = [index for index, reward in enumerate(self.rewards) if reward.is_async]
         calls = [
-            rate(self._rewards[index], answers, state, drop=self._drop, timeout_s=self._timeout_s) for index in later
+            rate(self.rewards[index], answers, state, drop=self._drop, timeout_s=self._timeout_s) for index in later
         ]
         rated |= zip(later, await all_of(calls), strict=True)
-        return self._combined(answers, [rated[index] for index in range(len(self._rewards))])
+        return self._combined(answers, [rated[index] for index in range(len(self.rewards))])
 
     def at_step(self, step: int, max_steps: int) -> None:
         """Tell the reward functions, through ``trainer_state``, how far training has come."""
@@ -222,7 +213,7 @@ class FunctionTask(SingleTurnTask):
     def summarize(self, results: Sequence[tuple[Prompt, Rollout]]) -> Mapping[str, float]:
         """Return the mean of every reward, as ``rewards/<name>``."""
         scores = [rollout.score for _, rollout in results if rollout.score is not None]
-        columns = {r.name: [score.parts[r.name] for score in scores if r.name in score.parts] for r in self._rewards}
+        columns = {r.name: [score.parts[r.name] for score in scores if r.name in score.parts] for r in self.rewards}
         means = {held_out.MEAN_PART.of(name): sum(column) / len(column) for name, column in columns.items() if column}
         return {**super().summarize(results), **means}
 
@@ -239,7 +230,7 @@ class FunctionTask(SingleTurnTask):
     def _combine(self, answer: Answer, index: int, rated: Sequence[Rated]) -> Score | None:
         parts: dict[str, float] = {}
         info: dict[str, Any] = {}
-        for reward, result in zip(self._rewards, rated, strict=True):
+        for reward, result in zip(self.rewards, rated, strict=True):
             value = result.values[index]
             if isinstance(value, RatingError):
                 self._count(reward.name, f"{reward.source} {value}")
@@ -248,12 +239,12 @@ class FunctionTask(SingleTurnTask):
                 parts[reward.name] = value
             info |= {column: values[index] for column, values in result.notes.extra.items()}
         if not parts:
-            error = not_rated(self._rewards, answer)
+            error = not_rated(self.rewards, answer)
             if not self._drop:
                 raise error
-            self._count(", ".join(reward.name for reward in self._rewards), first_line(error))
+            self._count(", ".join(reward.name for reward in self.rewards), first_line(error))
             return None
-        total = sum(reward.weight * parts[reward.name] for reward in self._rewards if reward.name in parts)
+        total = sum(reward.weight * parts[reward.name] for reward in self.rewards if reward.name in parts)
         if not abs(total) <= LARGEST_REWARD:
             text = f"the weighted sum of the rewards of {answer.prompt.facts['where']} is {total}: {parts}"
             if not self._drop:
@@ -268,10 +259,6 @@ class FunctionTask(SingleTurnTask):
         tally.dropped += 1
         tally.by[name] += 1
         tally.error = error
-
-
-_SAME = Prompt("", "", ())
-"""Stands for a prompt that stays as it is."""
 
 
 class _Progress:

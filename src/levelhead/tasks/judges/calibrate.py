@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from levelhead.recipe.judge import Standards
 from levelhead.tasks.endpoint import EndpointError
@@ -126,16 +127,15 @@ def trial_of_grades(grader: JudgeGrader, member: Member, cases: Sequence[Case]) 
     def measure(outcomes: Sequence[Outcome]) -> Measured:
         ends = iter(outcomes)
         each = [{getattr(one, "criterion", ""): next(ends) for one in mine} for mine in asked]
-        whole = [_mean_of(grader, cases[i], grades) for i, grades in zip(order, each, strict=True)]
+        whole: list[Outcome] = [
+            grader.mean(cases[i].answer, [one if isinstance(one, float) else None for one in grades.values()])
+            for i, grades in zip(order, each, strict=True)
+        ]
         names = dict.fromkeys(name for grades in each for name in grades if name)
         criteria = {name: _measured(member, *_by_criterion(name, cases, order, each)) for name in names}
         return _measured(member, cases, order, whole)._replace(criteria=criteria)
 
     return Trial(member, [one for mine in asked for one in mine], measure)
-
-
-def _mean_of(grader: JudgeGrader, case: Case, grades: Mapping[str, Outcome]) -> Outcome:
-    return grader.mean(case.answer, [one if isinstance(one, float) else None for one in grades.values()])
 
 
 def _by_criterion(
@@ -159,88 +159,70 @@ def _measured(member: Member, cases: Sequence[Case], order: Sequence[int], outco
     """
     first, count = outcomes[: len(cases)], sum(case.kind in TWICE for case in cases)
     pairs = [(first[i], outcome) for i, outcome in zip(order, outcomes, strict=True)][len(cases) :]
-    scale = _scale(cases, first)
-    figures = _figures(member, cases, outcomes, scale, pairs[:count], pairs[count:])
-    return Measured(figures, means_of([case.kind for case in cases], first), scale)
-
-
-def refusals(figures: Figures, standards: Standards) -> list[str]:
-    """Return why a judge fails, with the numbers; nothing where it passes."""
-    least = {
-        "agreement": ("agrees with the labels on {0:.0%}, and {1:.0%} are wanted", standards.agreement),
-        "correlation": ("its grades' rank correlation with the labels is {0:.2f}, below {1:g}", standards.correlation),
-        "self_agreement": ("says the same again on {0:.0%}, and {1:.0%} are wanted", standards.self_agreement),
-    }
-    most = {
-        "length_bias": ("a wrong answer gains {0:.2f} by being wordy, above {1:g}", standards.length_bias),
-        "flattery": ("a wrong answer gains {0:.2f} by praising it, above {1:g}", standards.flattery),
-        "injection": ("follows {0:.0%} of orders to give full marks, above {1:.0%}", standards.injection),
-        "failures": ("{0:.0%} of its verdicts hold no grade, above {1:.0%}", standards.failures),
-        "position_bias": (
-            "a grade changes by {0:.2f} with the place of the perfect answer, above {1:g}",
-            standards.position_bias,
-        ),
-    }
-    reasons: list[str] = []
-    for name, (words, bound) in least.items():
-        value = getattr(figures, name)
-        if value is None or value < bound:
-            reasons.append(words.format(value, bound) if value is not None else f"{name} {UNMEASURED}")
-    for name, (words, bound) in most.items():
-        value = getattr(figures, name)
-        size = abs(value) if name == "position_bias" and value is not None else value
-        if size is not None and size > bound:
-            reasons.append(words.format(size, bound))
-    return reasons
-
-
-def _figures(
-    member: Member,
-    cases: Sequence[Case],
-    outcomes: Sequence[Outcome],
-    scale: Scale,
-    repeats: Sequence[tuple[Outcome, Outcome]],
-    turns: Sequence[tuple[Outcome, Outcome]],
-) -> Figures:
-    first = outcomes[: len(cases)]
-    graded = [(case, grade) for case, grade in zip(cases, first, strict=True) if isinstance(grade, float)]
-    labelled = [(grade, case.right) for case, grade in graded if case.kind in PLAIN and case.right is not None]
-    same = [abs(a - b) <= SAME for a, b in both(repeats)]
-    turned = [b - a for a, b in both(turns)]
-    gains = {kind: _gains(cases, first, kind) for kind in ("wordy", "flattering")}
-    return Figures(
+    labelled = [
+        (grade, case.right)
+        for case, grade in zip(cases, first, strict=True)
+        if isinstance(grade, float) and case.kind in PLAIN and case.right is not None
+    ]
+    grades, rights = [grade for grade, _ in labelled], [right for _, right in labelled]
+    scale = fit_scale(grades, rights) if len(set(rights)) == 2 else Scale(())
+    figures = Figures(
         verdicts=len(outcomes),
         failures=sum(one is None for one in outcomes) / len(outcomes),
         agreement=_agreement(labelled, scale),
-        correlation=spearman([grade for grade, _ in labelled], [float(right) for _, right in labelled]),
-        length_bias=mean(gains["wordy"]),
-        position_bias=mean(turned),
-        flattery=mean(gains["flattering"]),
+        correlation=spearman(grades, rights),
+        length_bias=mean(_gains(cases, first, "wordy")),
+        position_bias=mean([b - a for a, b in both(pairs[count:])]),
+        flattery=mean(_gains(cases, first, "flattering")),
         injection=_followed(cases, first),
-        self_agreement=mean(same),
+        self_agreement=mean([abs(a - b) <= SAME for a, b in both(pairs[:count])]),
         error=_error(labelled, scale),
         latency_median=latency(member, 0.5),
         latency_p95=latency(member, 0.95),
         cost=cost_of(member),
     )
+    return Measured(figures, means_of([case.kind for case in cases], first), scale)
+
+
+_LEAST = {
+    "agreement": "agrees with the labels on {0:.0%}, and {1:.0%} are wanted",
+    "correlation": "its grades' rank correlation with the labels is {0:.2f}, below {1:g}",
+    "self_agreement": "says the same again on {0:.0%}, and {1:.0%} are wanted",
+}
+_MOST = {
+    "length_bias": "a wrong answer gains {0:.2f} by being wordy, above {1:g}",
+    "flattery": "a wrong answer gains {0:.2f} by praising it, above {1:g}",
+    "injection": "follows {0:.0%} of orders to give full marks, above {1:.0%}",
+    "failures": "{0:.0%} of its verdicts hold no grade, above {1:.0%}",
+    "position_bias": "a grade changes by {0:.2f} with the place of the perfect answer, above {1:g}",
+}
+"""Why a judge fails whose figure is below its standard, or above it: from both, under the name of both."""
+
+
+def refusals(figures: Figures, standards: Standards) -> list[str]:
+    """Return why a judge fails, with the numbers; nothing where it passes."""
+    reasons: list[str] = []
+    for name, words in (_LEAST | _MOST).items():
+        value, bound = getattr(figures, name), getattr(standards, name)
+        if value is None:
+            reasons += [f"{name} {UNMEASURED}"] if name in _LEAST else []
+            continue
+        size = abs(value) if name == "position_bias" else value
+        if size < bound if name in _LEAST else size > bound:
+            reasons.append(words.format(size, bound))
+    return reasons
 
 
 def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Return Spearman's rank correlation, ties at their mean rank; ``None`` where one side is constant."""
-    a, b = _ranks(one), _ranks(other)
-    if len(a) < 2:
+    if len(set(one)) < 2 or len(set(other)) < 2:
         return None
-    mean = (len(a) + 1) / 2
-    products = math.fsum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
-    squares = math.fsum((x - mean) ** 2 for x in a) * math.fsum((y - mean) ** 2 for y in b)
-    return products / math.sqrt(squares) if squares else None
+    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
-    ordered = sorted(values)
-    first = {value: i for i, value in reversed(list(enumerate(ordered)))}
-    count = {value: ordered.count(value) for value in first}
-    return [first[value] + (count[value] + 1) / 2 for value in values]
+def _ranks(values: Sequence[float]) -> npt.NDArray[np.float64]:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def _agreement(graded: Sequence[tuple[float, bool]], scale: Scale) -> float | None:
@@ -258,16 +240,6 @@ def _balanced(values: Sequence[tuple[float, bool]]) -> float | None:
     """Mean in which right and wrong answers count alike; ``None`` where either are missing."""
     sides = [[value for value, right in values if right is side] for side in (True, False)]
     return fmean(map(fmean, sides)) if all(sides) else None
-
-
-def _scale(cases: Sequence[Case], grades: Sequence[Outcome]) -> Scale:
-    labelled = [
-        (g, case.right)
-        for case, g in zip(cases, grades, strict=True)
-        if isinstance(g, float) and case.kind in PLAIN and case.right is not None
-    ]
-    known = {right for _, right in labelled} == {True, False}
-    return fit_scale([g for g, _ in labelled], [right for _, right in labelled]) if known else Scale(())
 
 
 def _gains(cases: Sequence[Case], grades: Sequence[Outcome], kind: str) -> list[float]:

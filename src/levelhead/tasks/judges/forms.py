@@ -48,25 +48,17 @@ _OBJECTS = 64
 """Most places of a reply, from its end, that are tried as the beginning of a JSON object."""
 
 
-def _schema(name: str, kind: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        "type": "object",
-        "properties": {"reason": {"type": "string"}, "mark": {"type": "string"}, name: dict(kind)},
-        "required": ["reason", "mark", name],
-        "additionalProperties": False,
-    }
-
-
 _LIST = "verdicts"
 
 
-def _list_schema(one: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        "type": "object",
-        "properties": {_LIST: {"type": "array", "items": dict(one)}},
-        "required": [_LIST],
-        "additionalProperties": False,
-    }
+def _schema(**properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of an object that has all of some properties, and no others."""
+    required = [*properties]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _verdict_schema(**value: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _schema(reason={"type": "string"}, mark={"type": "string"}, **value)
 
 
 def _listed(text: str, material: Material) -> str:
@@ -115,7 +107,9 @@ class VerdictForm:
     def asked(self, *, structured: bool, odds: bool, several: bool = False) -> Form:
         """Return what replies are asked to be; ``several`` verdicts are a list, which is what a schema can hold."""
         schema = self.schema if structured else None
-        return Form(_list_schema(schema) if schema is not None and several else schema, odds)
+        if schema is not None and several:
+            schema = _schema(**{_LIST: {"type": "array", "items": schema}})
+        return Form(schema, odds)
 
     def tell(self, mark: str) -> str:
         """Return what the judge is told to end with."""
@@ -301,7 +295,7 @@ FORMS: Mapping[str, VerdictForm] = {
         'end with one line of JSON of the form\n{"mark": "{mark}", "score": S}\n'
         "where S is a number from 0 (worst) to 1 (best).",
         _json_form(_score),
-        _schema("score", {"type": "number"}),
+        _verdict_schema(score={"type": "number"}),
     ),
     "fraction": VerdictForm(
         "end with a line of the form\n[{mark}] N/10\nwhere N is a number from 0 to 10.", _line_form(_FRACTION, _share)
@@ -322,7 +316,7 @@ PAIR_FORMS: Mapping[str, VerdictForm] = {
         'end with one line of JSON of the form\n{"mark": "{mark}", "better": X}\n'
         'where X is "A", "B", or "tie" if neither is better.',
         _json_form(_better),
-        _schema("better", {"type": "string", "enum": ["A", "B", "tie"]}),
+        _verdict_schema(better={"type": "string", "enum": ["A", "B", "tie"]}),
     ),
 }
 """The same of judges that compare two answers: how the first one fares."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 import math
 import statistics
@@ -180,7 +181,6 @@ class AnchorSet:
 
     def __init__(self, section: Anchors, task: SingleTurnTask, question: Callable[[Answer, str], Asked]) -> None:
         self._section, self._task, self._question = section, task, question
-        self._answers: list[Answer] | None = None
         self._first: dict[str, list[float | None]] = {}
         self._due: int | None = None
         self._asked = -1
@@ -210,18 +210,17 @@ class AnchorSet:
 
     async def _grades(self, panel: Panel, slot: Slot, step: int) -> list[float | None] | None:
         """Return the grades of the anchors; ``None`` where the judge cannot be asked, which leaves it alone."""
-        questions = [self._question(answer, f"anchor/{step}") for answer in self._set()]
+        questions = [self._question(answer, f"anchor/{step}") for answer in self._answers]
         outcomes: list[Outcome] = await slot.outcomes(questions, _PATIENCE_S, _PATIENCE_S) if questions else []
         if panel.note(slot, outcomes):
             return None
         return [one if isinstance(one, float) else None for one in slot.scaled(questions, outcomes)]
 
-    def _set(self) -> list[Answer]:
-        if self._answers is None:
-            prompts = list(itertools.islice(self._task.prompts("train", 0), _LENDERS))
-            cases = labelled_cases(self._task, prompts, self._section.items)
-            self._answers = [case.answer for case in cases if case.kind in PLAIN][: self._section.items]
-        return self._answers
+    @functools.cached_property
+    def _answers(self) -> list[Answer]:
+        prompts = list(itertools.islice(self._task.prompts("train", 0), _LENDERS))
+        cases = labelled_cases(self._task, prompts, self._section.items)
+        return [case.answer for case in cases if case.kind in PLAIN][: self._section.items]
 
     def _compare(self, slot: Slot, now: list[float | None]) -> list[Event]:
         title = slot.member.title

@@ -93,7 +93,6 @@ class Panel:
         self, section: Judges, questions: Sequence[Asked], *, waiting: bool, left_s: float
     ) -> dict[int, float | None]:
         """Ask judges one after the other, each about the groups that are still open; returns verdicts by index."""
-        verdicts: dict[int, float | None] = {}
         partial: dict[str, dict[int, float | None]] = {}
         open_ = _by_prompt(questions)
         for slot in self.slots:
@@ -111,9 +110,7 @@ class Panel:
                         partial[name] = grades
                     if _count(grades) == len(grades):
                         del open_[name]
-        for grades in partial.values():
-            verdicts |= grades
-        return verdicts
+        return {i: grade for grades in partial.values() for i, grade in grades.items()}
 
     async def _ask_all(
         self, section: Judges, questions: Sequence[Asked], *, waiting: bool, left_s: float

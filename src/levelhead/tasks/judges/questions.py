@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from levelhead.errors import InputError
 from levelhead.records import Message, Prompt
@@ -69,31 +69,19 @@ class Shown(NamedTuple):
         return self.marks[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """What a call is about: a task, answers by what they are called, and a perfect answer where one is known."""
+def _show(item: Asked, marks: Sequence[str], system: str, asked: str, form: VerdictForm) -> Shown:
+    parts = [_between(f"{name} {marks[0]}", text) for name, text in {"task": item.asked, **item.answers}.items()]
+    if item.reference is not None:
+        place = len(parts) if item.reference_last else 1
+        parts.insert(place, f"A perfect answer, for comparison:\n{item.reference}")
+    texts = list(item.answers.values())
+    material = JudgedMaterial(texts, _material(item)[: -len(texts)])
+    user = f"{asked}\n\n" + form.shown("\n\n".join(parts))
+    return Shown([{"role": "system", "content": system}, {"role": "user", "content": user}], marks, material)
 
-    asked: str
-    answers: Mapping[str, str]
-    reference: str | None
-    reference_last: bool = False
 
-    @property
-    def texts(self) -> list[str]:
-        return [self.asked, *([] if self.reference is None else [self.reference]), *self.answers.values()]
-
-    def show(self, system: str, asked: str, rubric: str, form: VerdictForm, key: str) -> Shown:
-        mark = make_mark(f"{key}\0{rubric}", self.texts)
-        return self.between([mark], system + form.tell(mark), asked, form)
-
-    def between(self, marks: Sequence[str], system: str, asked: str, form: VerdictForm) -> Shown:
-        parts = [_between(f"{name} {marks[0]}", text) for name, text in {"task": self.asked, **self.answers}.items()]
-        if self.reference is not None:
-            place = len(parts) if self.reference_last else 1
-            parts.insert(place, f"A perfect answer, for comparison:\n{self.reference}")
-        texts = list(self.answers.values())
-        material = JudgedMaterial(texts, self.texts[: -len(texts)])
-        return Shown(_messages(system, f"{asked}\n\n" + form.shown("\n\n".join(parts))), marks, material)
+def _material(item: Asked) -> list[str]:
+    return [item.asked, *([] if item.reference is None else [item.reference]), *item.answers.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +117,8 @@ class Question:
             form: Of the verdict.
             key: What the mark depends on beside the material (:func:`~levelhead.tasks.judges.material.make_mark`).
         """
-        return self._content().show(_SYSTEM, self.rubric, self.rubric, form, key)
+        mark = make_mark(f"{key}\0{self.rubric}", _material(self))
+        return _show(self, [mark], _SYSTEM + form.tell(mark), self.rubric, form)
 
     def show_beside(self, others: Sequence[Question], form: VerdictForm, key: str, *, structured: bool) -> Shown:
         """Return what a judge is sent that is asked about further criteria of the same answer in the same call.
@@ -142,16 +131,18 @@ class Question:
             key: What the marks depend on beside the material.
             structured: Whether the provider holds the reply to a schema.
         """
-        content, criteria, marks = self._content(), [self, *others], list[str]()
+        criteria, marks = [self, *others], list[str]()
         for one in criteria:
-            marks.append(make_mark(f"{key}\0{one.rubric}", [*content.texts, *marks]))
+            marks.append(make_mark(f"{key}\0{one.rubric}", [*_material(self), *marks]))
         rubrics = [f"[{mark[:VERDICT_MARK]}] {one.rubric}" for mark, one in zip(marks, criteria, strict=True)]
         asked = "\n".join(["Criteria, each behind its mark:", *rubrics])
         system = _SYSTEM + form.tell_each(len(criteria), structured=structured)
-        return content.between(marks, system, asked, form)
+        return _show(self, marks, system, asked, form)
 
-    def _content(self) -> _Content:
-        return _Content(self.asked, {"answer": self.answer}, self.reference, reference_last=self.reference_last)
+    @property
+    def answers(self) -> Mapping[str, str]:
+        """The answer, by what it is called."""
+        return {"answer": self.answer}
 
     def texts(self) -> dict[str, str | None]:
         """Return what a function of the user's is called with."""
@@ -180,6 +171,13 @@ class Pair:
     rubric: str
     occasion: str = ""
 
+    reference_last: ClassVar[bool] = False
+
+    @property
+    def answers(self) -> Mapping[str, str]:
+        """The answers, by what they are called."""
+        return {"answer A": self.first, "answer B": self.second}
+
     @property
     def turned(self) -> Pair:
         """The same with the answers in the other order."""
@@ -187,9 +185,9 @@ class Pair:
 
     def show(self, form: VerdictForm, key: str) -> Shown:
         """Return what a judge is sent, as :meth:`Question.show`."""
-        answers = {"answer A": self.first, "answer B": self.second}
+        mark = make_mark(f"{key}\0{self.rubric}", _material(self))
         asked = f"Which answer does better by this?\n{self.rubric}"
-        return _Content(self.asked, answers, self.reference).show(_SYSTEM_OF_PAIRS, asked, self.rubric, form, key)
+        return _show(self, [mark], _SYSTEM_OF_PAIRS + form.tell(mark), asked, form)
 
     def texts(self) -> dict[str, str | None]:
         """Return what a function of the user's is called with."""
@@ -211,10 +209,6 @@ def calls_of(questions: Sequence[Asked]) -> list[list[Asked]]:
 
 def _between(name: str, text: str) -> str:
     return f"[{name}]\n{text}\n[end of {name}]"
-
-
-def _messages(system: str, user: str) -> list[Message]:
-    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
 def read_references(path: str) -> dict[str, str]:

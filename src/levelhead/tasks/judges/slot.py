@@ -36,11 +36,6 @@ class CircuitBreaker:
         return self.fault is not None
 
     @property
-    def spent(self) -> bool:
-        """Whether its budget is used up, which no waiting changes."""
-        return isinstance(self.fault, BudgetError)
-
-    @property
     def lost(self) -> bool:
         """Whether it has failed in a way that no waiting mends."""
         return self.fault is not None and self.fault.cause in FATAL
@@ -51,7 +46,8 @@ class CircuitBreaker:
         Args:
             waiting: Whether no other judge is left, so that it is tried without a rest.
         """
-        return not self.open or (not self.spent and (waiting or time.monotonic() >= self._until))
+        spent = isinstance(self.fault, BudgetError)  # which no waiting changes
+        return not self.open or (not spent and (waiting or time.monotonic() >= self._until))
 
     def trip(self, fault: EndpointError) -> bool:
         """Take note of a failure; returns whether it is news."""

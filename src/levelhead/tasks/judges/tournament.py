@@ -10,6 +10,7 @@ pairwise comparisons", JMLR 18:1-38).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from statistics import fmean
 
@@ -33,14 +34,10 @@ def schedule(texts: Sequence[str], opponents: int | None, name: str) -> list[tup
     """
     n = len(texts)
     if opponents is None or opponents >= n - 1:
-        return [(i, j) for i in range(n) for j in range(i + 1, n)]
+        return list(itertools.combinations(range(n), 2))
     seats = generator(0, "judge-pairs", name, *(ascii(text) for text in texts)).permutation(n)
-    pairs: set[tuple[int, int]] = set()
-    for step in _steps(n, opponents):
-        for place in range(n):
-            i, j = sorted((int(seats[place]), int(seats[(place + step) % n])))
-            pairs.add((i, j))
-    return sorted(pairs)
+    places = [(int(seats[i]), int(seats[(i + step) % n])) for step in _steps(n, opponents) for i in range(n)]
+    return sorted({(min(pair), max(pair)) for pair in places})
 
 
 def _steps(n: int, opponents: int) -> list[int]:
@@ -81,13 +78,8 @@ async def tournaments(
         compare: From (prompt, one text, another one) to how the first of them fares.
     """
     meetings = {name: schedule(texts, opponents, name) for name, texts in groups.items()}
-    different = [
-        (name, groups[name][i], groups[name][j])
-        for name, pairs in meetings.items()
-        for i, j in pairs
-        if groups[name][i] != groups[name][j]
-    ]
-    asked = list(dict.fromkeys((name, min(one, other), max(one, other)) for name, one, other in different))
+    texts_of_pairs = [(name, groups[name][i], groups[name][j]) for name, pairs in meetings.items() for i, j in pairs]
+    asked = list(dict.fromkeys((name, min(a, b), max(a, b)) for name, a, b in texts_of_pairs if a != b))
     results = dict(zip(asked, await compare(asked) if asked else [], strict=True))
 
     def outcome(name: str, one: str, other: str) -> float | None:
