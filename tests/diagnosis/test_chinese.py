@@ -30,6 +30,9 @@ CALLS = ("Event", "News", "_report", "_tell")
 NAMES = ("text", "message", "told")
 """What such a sentence is bound to."""
 COMPOSED = {
+    "7: the policy's action led away from the page": (
+        "click-test, seed 7, step 7: the policy's action led away from the page"
+    ),
     "7, step 7: the policy's action led away from the page": "click-test, seed 7, step 7: the policy's action led away "
     "from the page",
     "7, step 7: 7": "click-test, seed 7, step 7: click-test did not answer for 7 s",

@@ -60,7 +60,7 @@ def test_thinning_keeps_the_only_spike_and_the_only_dip() -> None:
 
 
 def test_a_curve_on_other_steps_is_filled_where_it_has_no_value() -> None:
-    assert on_steps(Series("x", [2, 4], [1.0, None]), [1, 2, 3, 4], 0.0).values == [0.0, 1.0, 0.0, 0.0]
+    assert on_steps(Series("x", [2, 4], [1.0, None]), [1, 2, 3, 4]).values == [0.0, 1.0, 0.0, 0.0]
 
 
 def test_names_are_found_once_in_order_and_only_where_numeric() -> None:

@@ -121,7 +121,7 @@ def test_a_run_whose_judges_all_die_stops_and_goes_on_to_the_same_end(
 
     def section(first: str, second: str) -> Judges:
         plain = judges(first, second, fallback_after_s=0)
-        keys = {"cache": cache, "patience_s": 0.3}
+        keys = {"cache": cache, "patience_s": 0.3, "timeout_s": 10.0}
         return plain.model_copy(update={"members": [member.model_copy(update=keys) for member in plain.members]})
 
     def first(one: Connection) -> None:

@@ -25,12 +25,12 @@ def test_a_rollout_that_is_left_out_has_no_score(dropped: int, unscored: int, wo
 def test_a_copy_that_followed_is_the_policy_and_one_that_did_not_is_told_of_by_the_weight() -> None:
     policy = tiny_policy()
     inference_copy = policy.inference_copy()
-    assert stale_weights(inference_copy, policy, 1) == []
+    assert stale_weights(inference_copy, policy) == []
     name, weight = list(policy.model.named_parameters())[3]
     with torch.no_grad():
         weight.add_(1e-3)
-    (event,) = stale_weights(inference_copy, policy, 1)
+    (event,) = stale_weights(inference_copy, policy)
     assert event.code == "weight-sync"
     assert name in event.message
     inference_copy.follow(policy)
-    assert stale_weights(inference_copy, policy, 1) == []
+    assert stale_weights(inference_copy, policy) == []

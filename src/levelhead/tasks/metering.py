@@ -11,8 +11,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-import numpy as np
-
 from levelhead import metrics as metric
 from levelhead.metrics import judging
 
@@ -297,7 +295,7 @@ def _paid(use: JudgeUse) -> dict[str, float]:
         paid |= {judging.TURNED: use.turned / use.pairs, judging.TIES: use.ties / use.pairs}
     if use.latencies:
         paid[judging.LATENCY_MEDIAN] = statistics.median(use.latencies)
-        paid[judging.LATENCY_P95] = float(np.quantile(use.latencies, 0.95))
+        paid[judging.LATENCY_P95] = quantile(use.latencies, 0.95)
     return paid
 
 
@@ -316,3 +314,12 @@ def _of_judge(use: JudgeUse) -> dict[str, float]:
 def _of_task(name: str, task: str | None) -> str:
     """A judge metric's name, or that of the same number of one task."""
     return name if task is None else judging.BY_TASK.of(name.removeprefix(judging.BY_TASK.prefix), task)
+
+
+def quantile(values: list[float], share: float) -> float:
+    """Return the value below which a share of the values lies, linearly interpolated (numpy's default)."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

@@ -41,8 +41,8 @@ ELSEWHERE = {
     "rewards/range/": "tests/preflight/test_reward_mutations.py",
     "rewards/round-trip/": "tests/preflight/test_reward_mutations.py",
     "rewards/steady/": "tests/preflight/test_reward_mutations.py",
-    "sampling/controls": "tests/preflight/test_passes.py",
-    "signs/descent": "tests/preflight/test_passes.py",
+    "sampling/controls": "tests/preflight/test_shared_passes.py",
+    "signs/descent": "tests/preflight/test_shared_passes.py",
     "tokens/lost-text/": "tests/preflight/test_thoughts_and_tags.py",
     "tokens/spelled-tags/": "tests/preflight/test_thoughts_and_tags.py",
 }

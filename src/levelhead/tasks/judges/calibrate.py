@@ -19,6 +19,7 @@ from levelhead.tasks.judges.grader import JudgeGrader
 from levelhead.tasks.judges.labelled import PLAIN, Case
 from levelhead.tasks.judges.member import Member, Outcome
 from levelhead.tasks.judges.questions import Asked
+from levelhead.tasks.metering import quantile
 
 SAME = 0.05
 """Grades that are no further apart are the same."""
@@ -289,4 +290,4 @@ def cost_of(member: Member) -> float | None:
 def latency(member: Member, share: float) -> float | None:
     """Return a quantile of a judge's latencies so far, in seconds."""
     latencies = member.usage.latencies
-    return float(np.quantile(latencies, share)) if latencies else None
+    return quantile(latencies, share) if latencies else None
