@@ -20,8 +20,7 @@ async def all_of(calls: Iterable[Awaitable[T]], last: type[BaseException] | tupl
         BaseException: What one of them ended with, once all have ended.
     """
     ends = await asyncio.gather(*calls, return_exceptions=True)
-    errors = [end for end in ends if isinstance(end, BaseException)]
-    if errors:
+    if errors := [end for end in ends if isinstance(end, BaseException)]:
         raise min(errors, key=lambda error: isinstance(error, last))
     return [end for end in ends if not isinstance(end, BaseException)]
 

@@ -49,8 +49,7 @@ def show_summary(summary: Mapping[str, Any], folder: Path, language: Language = 
     console = SafeConsole()
     tasks = summary.get("tasks")
     for task, entry in tasks.items() if isinstance(tasks, Mapping) else ():
-        stages = stages_of(entry)
-        if stages:
+        if stages := stages_of(entry):
             console.print()
             heads = [said(STAGES[stage.name], language) for stage in stages]
             show_task(console, str(task), stages, heads, language)

@@ -153,7 +153,7 @@ class Series:
             return
         self.bad.trailing = 0
         if self._pending and self.values:
-            self._merge_into_last(value)
+            self.values[-1] = self._join(self.values[-1], value, self._pending, 1)
         else:
             self.steps.append(step)
             self.values.append(value)
@@ -170,9 +170,6 @@ class Series:
         bad.trailing += 1
         if not self.values:
             bad.leading += 1
-
-    def _merge_into_last(self, value: float) -> None:
-        self.values[-1] = self._join(self.values[-1], value, self._pending, 1)
 
     def _join(self, a: float, b: float, weight_a: int, weight_b: int) -> float:
         """One entry for two neighbours of so many raw readings each."""

@@ -316,8 +316,7 @@ def without_fault(view: View, doubt: float) -> Finding:
         for i in sorted({0, len(outcome) - 1})
         if len(outcome)
     )
-    missing = _missing(view, len(outcome), doubt)
-    if missing:
+    if missing := _missing(view, len(outcome), doubt):
         return Finding("undecided", "info", _UNDECIDED, None, readings, (missing,))
     judged = any(t.rise > _RISEN for t in (*trend.held_out.values(), *trend.task_scores.values()))
     sure = _BASE + _ROWS * stats.ramp(len(outcome), *_ROWS_RANGE) + _LEARNED * trend.learned + _JUDGED * judged

@@ -70,12 +70,8 @@ def _resolved(value: Any, observed: Observed) -> Any:
 
 def settings_text(settings: Mapping[str, Any]) -> Phrase:
     """Return settings on one line, as a person would write them: ``key=value, key=value``."""
-    texts = (", ".join(f"{k}={_value_text(of(v))}" for k, v in settings.items()) for of in (_as_it_is, chinese))
-    return Phrase(*texts)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
+    both = (settings, {key: chinese(value) for key, value in settings.items()})
+    return Phrase(*(", ".join(f"{k}={_value_text(v)}" for k, v in one.items()) for one in both))
 
 
 def _value_text(value: Any) -> str:

@@ -179,8 +179,7 @@ class RewardTrend(Numbered):
     @property
     def top(self) -> float | None:
         """The reward's known maximum: the batch maximum where it is logged, 1 where all readings are in [0, 1]."""
-        best = self._history.series("reward/max").values
-        if best:
+        if best := self._history.series("reward/max").values:
             return max(best)
         values = self._history.series(self.source).values
         if values and min(values) >= 0 and self.SOME < max(values) <= self.ONE:

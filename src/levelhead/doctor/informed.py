@@ -111,27 +111,23 @@ def from_settings(settings: RunSettings, view: View) -> Iterator[Argument]:
     def argued(code: str, weight: float, name: str, alone: bool = False) -> Argument:
         return Argument(code, weight, "setting", {"name": settings.keys[name], "value": values[name]}, alone)
 
-    rate = values.get(LEARNING_RATE)
-    if rate is not None:
+    if (rate := values.get(LEARNING_RATE)) is not None:
         # Adapters are trained at some ten times the rate of all weights.
         high = (-3.7, -2.7) if LORA in values else (-5.0, -3.7)
         yield argued("lr-too-high", 3.0 * stats.ramp(stats.log10(max(rate, 1e-12)), *high), LEARNING_RATE, alone=True)
         if rate <= 1e-9:
             yield argued("no-improvement", 2.5, LEARNING_RATE, alone=True)
-    warmth = values.get(TEMPERATURE)
-    if warmth is not None:
+    if (warmth := values.get(TEMPERATURE)) is not None:
         yield argued("reward-dead-groups", 3.2 * stats.ramp(warmth, 0.4, 0.05), TEMPERATURE, alone=True)
         yield argued("entropy-explosion", 1.2 * stats.ramp(warmth, 1.1, 1.5), TEMPERATURE)
         yield argued("logprob-mismatch", 1.0 * stats.ramp(abs(warmth - 1), 0.1, 0.4), TEMPERATURE)
-    beta = values.get(KL_COEF)
-    if beta is not None:
+    if (beta := values.get(KL_COEF)) is not None:
         yield argued("kl-blowup", 0.5 if beta == 0 else 0.0, KL_COEF)
         yield argued("no-improvement", 0.8 * stats.ramp(beta, 0.1, 0.5), KL_COEF)
     if GROUP_SIZE in values:
         yield argued("group-size-too-small", 0.9 if values[GROUP_SIZE] <= 3 else -3.0, GROUP_SIZE)
         yield argued("reward-dead-groups", 0.8 * stats.ramp(values[GROUP_SIZE], 6, 2), GROUP_SIZE)
-    limit = values.get(MAX_LENGTH)
-    if limit:
+    if limit := values.get(MAX_LENGTH):
         yield from _length(view, limit, argued)
 
 

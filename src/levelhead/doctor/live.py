@@ -198,8 +198,7 @@ def follow(
     tail = _Tail(Path(path), layout, keys)
     last: tuple[object, ...] | None = None
     while True:
-        diagnosis = tail.look()
-        if diagnosis is not None:
+        if (diagnosis := tail.look()) is not None:
             state = _state(diagnosis)
             if state != last:
                 last = state

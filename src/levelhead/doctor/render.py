@@ -98,16 +98,14 @@ def _lines(report: Report, language: Language) -> Iterator[str | tuple[str, str]
     for finding in main:
         yield ""
         yield from _finding(finding, report, language)
-    rest = [f for f in diagnosis.findings if f not in main]
-    if rest:
+    if rest := [f for f in diagnosis.findings if f not in main]:
         yield ""
         yield f"{label('also', language)}{colon.rstrip()}"
         for finding in rest:
             title = CATALOGUE[finding.code].title.get(language)
             sure = in_brackets(f"{finding.confidence:.0%}", language)
             yield from _wrap(f"{finding.code}{colon}{title}{sure}{_since(finding, language)}")
-    notes = list(_notes(report.log, language))
-    if notes:
+    if notes := list(_notes(report.log, language)):
         yield ""
         for note in notes:
             yield from _wrap(f"- {note}")
@@ -140,8 +138,7 @@ def _finding(finding: Finding, report: Report, language: Language) -> Iterator[s
     yield from _wrap(entry.meaning.get(language))
     for sign, name in ((1, "for"), (-1, "against")):
         evidence = sorted((c for c in finding.evidence if c.weight * sign > 0), key=lambda c: -abs(c.weight))
-        words = [wording(finding.code, c.key, c.numbers, language) for c in evidence]
-        if words:
+        if words := [wording(finding.code, c.key, c.numbers, language) for c in evidence]:
             yield from _wrap(f"{label(name, language)}{colon}{semicolon.join(words)}")
     if finding.readings:
         shown = ", ".join(f"{r.metric} {_where(r, report, language)} = {_n(r.value)}" for r in finding.readings)

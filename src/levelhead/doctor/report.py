@@ -157,8 +157,7 @@ class Report:
 
     def _reading(self, reading: Reading) -> dict[str, Any]:
         """A reading for JSON; one of a whole run's statistics names that in place of a step."""
-        statistic = statistic_of(self.log, reading.metric, reading.value)
-        if statistic:
+        if statistic := statistic_of(self.log, reading.metric, reading.value):
             return {"metric": reading.metric, "step": None, "statistic": statistic, "value": number(reading.value)}
         return {"metric": reading.metric, "step": number(reading.step), "value": number(reading.value)}
 

@@ -102,8 +102,7 @@ def _setting(key: str) -> tuple[str, int]:
         return "", 0
     parts = lowered.split(".")
     for tail in (".".join(parts[-2:]), parts[-1]):
-        name = _CANONICAL.get(tail)
-        if name and not (tail == "r" and "lora" not in lowered):
+        if (name := _CANONICAL.get(tail)) and not (tail == "r" and "lora" not in lowered):
             return name, _RANKS[tail] + (0 if tail == ".".join(parts[-2:]) else 1)
     return "", 0
 

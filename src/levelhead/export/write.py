@@ -192,8 +192,7 @@ def _write(run: Path, recipe: Recipe, source: Path, draft: Path, *, merge: bool,
             hides = f"{written} shows what the adapter changes in the merged weights with cosine {shown.cosine:.2f}"
             written = "float32" if dtype == "auto" else written
     model = model.to(getattr(torch, written))
-    generation = getattr(model, "generation_config", None)
-    if generation is not None:
+    if (generation := getattr(model, "generation_config", None)) is not None:
         generation.eos_token_id = sorted(policy.codec.stop_ids)
     with without_progress_bars():
         model.save_pretrained(str(draft))

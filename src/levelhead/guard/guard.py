@@ -127,8 +127,7 @@ class LiveGuard:
         decisions, self._pending = self._pending, []
         decisions += self._broken(record.step, self._invariants.after(record.values))
         self._keep = False
-        fallen = self._fallen(record.step)
-        if fallen:
+        if fallen := self._fallen(record.step):
             return [*decisions, *fallen]
         decisions += self._ease(record.step)
         decisions += self._look(record.step)
@@ -172,8 +171,8 @@ class LiveGuard:
         if self.corrects:
             self._rollbacks += 1
             self._overrides = remedy.after_collapse(self._overrides, self._good, now, self.bounds)
-            if code == CONSTANT:
-                self._overrides = remedy.after_constant(self._overrides, self.bounds)
+            if code == CONSTANT:  # hold a policy that reads to what it can do, and keep it sampling other answers
+                self._overrides = remedy.raise_kl(remedy.more_entropy(self._overrides, self.bounds), self.bounds)
             self._scales, self._calm, self._norms = [], 0, []
             self._health.restart()
             self._invariants.restart()

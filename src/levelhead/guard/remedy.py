@@ -174,11 +174,6 @@ def after_collapse(
     return overrides
 
 
-def after_constant(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
-    """Hold a policy that reads to what it can do, and keep it sampling other answers: KL and entropy bonus go up."""
-    return raise_kl(more_entropy(overrides, bounds), bounds)
-
-
 def evidence_of(case: Sameness) -> dict[str, Any]:
     """The numbers behind one answer to everything."""
     shown = {"top_share": case.share, "entropy": case.entropy, "information": case.information}

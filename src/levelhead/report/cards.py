@@ -46,8 +46,7 @@ def judge(summary: Row, task: str) -> Judgement | None:
     """
     tasks = summary.get("tasks")
     stages = stages_of(tasks.get(task)) if isinstance(tasks, dict) else []
-    verdict = verdict_of(summary, task)
-    if verdict is not None:
+    if (verdict := verdict_of(summary, task)) is not None:
         return Judgement(verdict.outcome, TONES[verdict.outcome], verdict.text)
     if len(stages) < 2:
         return None
@@ -188,7 +187,7 @@ def _card(run: Run, task: str, stages: list[Stage], colour: str) -> str:
     parts.append(_ladder(stages))
     notes = [
         _moved([s.validity for s in stages], "valid", lambda v: f"{v:.0%}"),
-        _moved([s.length for s in stages], "tokens", _short),
+        _moved([s.length for s in stages], "tokens", lambda v: f"{v:.0f}" if v >= 10 else f"{v:.1f}"),
         counted(last.n, "item") if last.n else "",
     ]
     parts.append(tag("p", " · ".join(note for note in notes if note), cls="muted"))
@@ -234,10 +233,6 @@ def _moved(numbers: Sequence[float | None], unit: str, write: Callable[[float], 
     if len(values) == 1 or values[-2] == values[-1]:
         return f"{values[-1]} {unit}"
     return f"{values[-2]} \u2192 {values[-1]} {unit}"
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def _names(tasks: list[str]) -> str:

@@ -174,8 +174,7 @@ def broken_steps(curves: Sequence[Series]) -> str:
     """Say at which steps a metric was NaN or infinite; empty where none was."""
     notes = []
     for curve in curves:
-        steps = curve.broken_steps
-        if steps:
+        if steps := curve.broken_steps:
             shown = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} more" if len(steps) > 5 else "")
             notes.append(f"{curve.name} is not finite at step {shown}")
     return "; ".join(notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from levelhead import metrics as metric
 from levelhead.metrics import judging
@@ -198,8 +198,5 @@ def _spark(curve: Series) -> str:
         x = 160 * (step - first) / max(1, last - first)
         y = 33 - 30 * ((value - low) / (high - low) if high > low else 0.5)
         pieces[-1].append(f"{x:.1f},{y:.1f}")
-    return tag("svg", *_polylines(pieces), viewBox="0 0 160 36", preserveAspectRatio="none", aria_hidden="true")
-
-
-def _polylines(pieces: Iterable[list[str]]) -> list[str]:
-    return [tag("polyline", points=" ".join(points)) for points in pieces if points]
+    lines = [tag("polyline", points=" ".join(points)) for points in pieces if points]
+    return tag("svg", *lines, viewBox="0 0 160 36", preserveAspectRatio="none", aria_hidden="true")

@@ -278,8 +278,7 @@ def event_strip(run: Run) -> Chart | None:
     data = []
     colours = {"critical": "$bad", "warning": "$warn", "info": "$accent"}
     for severity, colour in colours.items():
-        events = [event for event in run.events if event.get("severity") == severity]
-        if events:
+        if events := [event for event in run.events if event.get("severity") == severity]:
             points = [(step_of(event), plain(str(event.get("code")))) for event in events]
             data.append(point_trace(points, severity, colour, f"{severity} at step %{{x}}", symbol="diamond"))
     legend = [Key(severity, colour) for severity, colour in colours.items() if any(t["name"] == severity for t in data)]

@@ -127,8 +127,7 @@ def _answer(stage: str, row: Row) -> str:
         marks.append(
             pill(f"{reward:.2f}".replace("-", "\u2212"), "good" if reward > 0.5 else "bad" if reward <= 0 else "")
         )
-    advantage = number(row.get("advantage"))
-    if advantage is not None and not stage:
+    if (advantage := number(row.get("advantage"))) is not None and not stage:
         marks.append(tag("span", "advantage ", esc(signed(advantage)), cls="muted"))
     if row.get("valid") is False:
         marks.append(pill("did not parse", "warn"))

@@ -250,8 +250,7 @@ def standings(run: Run) -> list[Standing]:
     """Return where each task stands after its last stage, a stratum at a time; a task that was not scored has none."""
     rows: list[Standing] = []
     for task, entry in run.summary_tasks.items():
-        stages = stages_of(entry)
-        if stages:
+        if stages := stages_of(entry):
             last, before = stages[-1], stages[-2] if len(stages) > 1 else None
             strata = [_of_stratum(task, one, last, before) for one in last.strata.values()]
             rows += strata or [_of_task(task, last, before)]

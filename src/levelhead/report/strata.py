@@ -104,8 +104,7 @@ def _chart(task: str, stages: Sequence[Stage]) -> Chart:
             scores[BALANCED] = stage.balanced
         data.append(_points(STAGE_NAMES[stage.name], STAGE_COLOURS[stage.name], scores, labels))
     legend = [Key(STAGE_NAMES[stage.name], STAGE_COLOURS[stage.name]) for stage in stages]
-    against = measured(stages)
-    if against is not None:
+    if (against := measured(stages)) is not None:
         own = {name: stratum.constant for name, stratum in against.strata.items() if stratum.constant is not None}
         data.append(_diamonds(own, labels) if own else _line(against.constant, labels))
         legend.append(Key(CONSTANT, "$warn", dash=not own))

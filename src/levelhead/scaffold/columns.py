@@ -48,7 +48,8 @@ def answer_column(rows: Rows, given: str | None, prompt: str, source: str) -> st
     columns = list(rows[0])
     if given is not None:
         _require(given, columns, "--answer", source)
-        if not _is_argument(given):
+        taken = {"columns", *NOT_COLUMNS, *TAKEN, *STANDARD}
+        if not given.isidentifier() or iskeyword(given) or given in taken:
             raise InputError(f"--answer {given}: no name that a reward's argument can have; rename the column")
         if given == prompt or not _answers(rows, given):
             raise InputError(
@@ -87,10 +88,6 @@ def _is_answer(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(isinstance(one, str | int | float) and _is_answer(one) for one in value)
     return isinstance(value, str | int | float) and bool(str(value).strip())
-
-
-def _is_argument(name: str) -> bool:
-    return name.isidentifier() and not iskeyword(name) and name not in {"columns", *NOT_COLUMNS, *TAKEN, *STANDARD}
 
 
 def _require(name: str, columns: Sequence[str], flag: str, source: str) -> None:

@@ -169,12 +169,8 @@ class Checkpoints:
             self.load_reference(policy)
             return
         policy.keep_reference(trained=trained)
-        self.save_reference(policy)
-
-    def save_reference(self, policy: Policy) -> None:
-        """Write a reference that is a copy of weights, once."""
         weights = policy.reference_weights()
-        if weights is not None:
+        if weights is not None:  # a copy, which is written once
             self._by_first(lambda: self._write_reference(weights))
 
     def _write_reference(self, weights: Mapping[str, Tensor]) -> None:

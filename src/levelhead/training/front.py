@@ -99,8 +99,7 @@ class RunFront:
     def _take_the_knee(self, state: State) -> None:
         """Make the checkpoint at the knee the best one: of those on the front whose weights are kept."""
         points = [point for point in _points(state.front) if step_name(point.step) in state.front["members"]]
-        knee = knee_of([point.values for point in points])
-        if knee is not None:
+        if (knee := knee_of([point.values for point in points])) is not None:
             self._checkpoints.best_from_front(step_name(points[knee].step))
 
     def _write(self, state: State) -> None:

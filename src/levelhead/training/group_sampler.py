@@ -92,8 +92,7 @@ async def called_off(groups: Sequence[PendingGroup]) -> None:
     for group in groups:
         if group.drawing is not None:
             group.drawing.cancel()
-    tasks = {group.task for group in groups if group.task is not None}
-    if tasks:
+    if tasks := {group.task for group in groups if group.task is not None}:
         await asyncio.wait(tasks, timeout=PATIENCE_S)
     for group in groups:
         group.drawing = group.task = None

@@ -91,9 +91,9 @@ class GrpoTrainer:
         self.merger = make_merger(policy, config, seed, tuple(objective.coefficients.kl), self.ranks)
         self.unrated = UnratedWatch()
         self.watch = self._watched_by(observers, batch_watch or BatchWatch())
-        setup = SamplingSetup(
-            stream, collector, config, seed, policy, self._controls, self.ranks, keeps=self.watch.keeps_weights
-        )
+        # The weights that sampled a batch may have to be gone back to.
+        keeps = self.watch.region is not None and self.watch.region.guard.corrects
+        setup = SamplingSetup(stream, collector, config, seed, policy, self._controls, self.ranks, keeps=keeps)
         self.queue = GroupQueue(setup)
 
     def step(self, step: int) -> StepResult:

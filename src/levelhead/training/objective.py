@@ -80,7 +80,9 @@ class Objective:
             tokens = sum(s.weight * len(s.logprobs) for s in counted)
             sequences = sum(s.share for s in counted)
             denominator = tokens if config.loss.aggregation == "token_mean" else sequences
-            forwarded = [s for s in members if self._needs_forward(s)]
+            # A sample without signal is read where KL or entropy need its tokens.
+            always = self.coefficients.entropy > 0
+            forwarded = [s for s in members if always or s.has_signal or self._has_kl_term(s.task)]
             forwarded_tokens = sum(s.weight * len(s.logprobs) for s in forwarded)
             if members:
                 shares[task] = Share(weight, max(denominator, 1e-9), max(forwarded_tokens, 1e-9))
@@ -120,10 +122,6 @@ class Objective:
         if metrics is not None:
             metrics.add(torch.isfinite(stats.logp.detach()).all().to(stats.logp.dtype), statistics)
         return terms
-
-    def _needs_forward(self, sample: Sample) -> bool:
-        """Whether a sample needs a forward pass: its group has signal, or KL or entropy need its tokens."""
-        return sample.has_signal or self._has_kl_term(sample.task) or self.coefficients.entropy > 0
 
     def _has_kl_term(self, task: str) -> bool:
         return self.config.kl.where == "loss" and self.coefficients.measures_kl(task)

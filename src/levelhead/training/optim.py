@@ -70,11 +70,6 @@ class Updater:
         return self.optimizer.parts if isinstance(self.optimizer, MuonWithAdamW) else (self.optimizer,)
 
     @property
-    def by_entry(self) -> bool:
-        """Whether its update follows from gradient and moments entry by entry, as AdamW's does and Muon's does not."""
-        return isinstance(self.optimizer, torch.optim.AdamW)
-
-    @property
     def learning_rate(self) -> float:
         """Learning rate of the next step."""
         return self.config.learning_rate * schedule(self.config, self.done, self.steps) * self.factor

@@ -93,8 +93,7 @@ class Resumption:
 
     def record(self, folder: RunDir) -> None:
         """Write an accepted recipe, and the fingerprints of its files, beside those of before."""
-        newest = self.history.newest
-        if newest is not None and not self.accepted:
+        if (newest := self.history.newest) is not None and not self.accepted:
             if self.state is not None and self.state.recipe != newest:  # the event was cut off with later steps
                 self._tell(newest, self.applied)
             return

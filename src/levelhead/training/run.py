@@ -258,10 +258,8 @@ class Run:
         """Begin, or go on, with a stage: compare what its next step begins with against what was to be expected."""
         self.trainer = trainer
         self._begun()
-        if self._resumed is not None and self.state.step:
-            now = self._digest()
-            if now:
-                self.events.write(compare(self.state.digest, now, self._plan.touched, self.state.step))
+        if self._resumed is not None and self.state.step and (now := self._digest()):
+            self.events.write(compare(self.state.digest, now, self._plan.touched, self.state.step))
 
     def _digest(self) -> dict[str, str]:
         """Hashes of what the next step of a stage begins with; a finished run may be given more steps."""

@@ -69,8 +69,7 @@ class RunDir:
 
     def append(self, name: str, records: Iterable[StepRecord | Event]) -> None:
         """Append lines and flush them to the disk."""
-        lines = [dump_json(record.to_json()) + "\n" for record in records]
-        if lines:
+        if lines := [dump_json(record.to_json()) + "\n" for record in records]:
             with (self.path / name).open("a", encoding="utf-8") as file:
                 file.writelines(lines)
                 file.flush()

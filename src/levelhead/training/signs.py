@@ -128,7 +128,9 @@ class SignAudits(Watcher):
         """
         if (audit := self._audit) is None or update.skipped:
             return []
-        report = audit.auditor.finish(self.updater.optimizer, slopes=self.updater.by_entry)
+        # AdamW's update follows from gradient and moments entry by entry; Muon's does not.
+        by_entry = isinstance(self.updater.optimizer, torch.optim.AdamW)
+        report = audit.auditor.finish(self.updater.optimizer, slopes=by_entry)
         if audit.exact is not None:
             report = AuditReport(report.metrics, audit.exact.errors or report.errors)
         if self.config.audit.on_error == "stop":
@@ -141,8 +143,7 @@ class SignAudits(Watcher):
 
     def _exactly(self, plan: Plan, seed: int) -> tuple[AuditReport | None, str | None]:
         """Rehearse an update in float32; the report of its audit, or why there is none."""
-        why = why_not_exact(self.policy)
-        if why is not None:
+        if (why := why_not_exact(self.policy)) is not None:
             return None, why
         try:
             return self._rehearsed(plan, derive(seed, "audit")), None

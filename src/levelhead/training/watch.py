@@ -104,11 +104,6 @@ class Watch:
         self._watchers, self.region = watchers, region
 
     @property
-    def keeps_weights(self) -> bool:
-        """Whether the weights that sampled a batch may have to be gone back to."""
-        return self.region is not None and self.region.guard.corrects
-
-    @property
     def spent(self) -> bool:
         """Whether the guard wants no more updates from this batch."""
         return self.region is not None and self.region.spent

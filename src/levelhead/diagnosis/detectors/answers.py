@@ -40,7 +40,7 @@ class ConstantAnswer(Tuned):
             return None
         # A batch of few rollouts is a small sample of what the policy answers.
         smooth = [stats.smooth(one.values, self.BATCH_ROWS) for one in (share, entropy)]
-        begin = _mostly_from([s >= _ALIKE and h <= _FEW for s, h in zip(*smooth, strict=False)])
+        begin = start_of_end([s >= _ALIKE and h <= _FEW for s, h in zip(*smooth, strict=False)], _ONE_IN, 1)
         case = Candidate("constant-answer")
         case.add(
             self.ANSWERS_ALIKE_WEIGHT * late.strength, "answers-alike",
@@ -134,8 +134,3 @@ def _since(series: Series, flags: Sequence[bool]) -> float:
     """First step of the stretch of true flags at the end; beyond the last step where there is none."""
     tail = stats.tail_run(flags)
     return series.steps[-tail] if tail else series.steps[-1] + 1
-
-
-def _mostly_from(flags: Sequence[bool]) -> int:
-    """First index from which nine of ten flags are true to the end; how many there are where none is."""
-    return start_of_end(flags, _ONE_IN, 1)

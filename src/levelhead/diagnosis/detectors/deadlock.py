@@ -70,8 +70,7 @@ class Deadlock(Tuned):
         case.first_step = begin
         for name in (metric.REWARD, metric.ENTROPY, metric.GRAD_NORM, metric.LOSS):
             series = view.series(name)
-            before = index_at(series, begin)
-            if before:
+            if before := index_at(series, begin):
                 case.show_value(name, series.steps[before - 1], series.values[before - 1])
             case.show(series, begin)
         yield case

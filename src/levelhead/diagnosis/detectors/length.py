@@ -27,8 +27,7 @@ class Lengths(Tuned):
             yield self._never_ends(view, cut, mean)
         if len(mean):
             yield from self._change(view, mean, cut)
-            fixed = self._fixed(view, mean)
-            if fixed:
+            if fixed := self._fixed(view, mean):
                 yield fixed
 
     def _cut(self, view: View) -> Series:

@@ -46,7 +46,8 @@ class Outcomes(Tuned):
         """Argue from an outcome that the rising reward does not carry along."""
         case = Candidate("reward-hacking", first_step=series.steps[0])
         gain *= stats.ramp(max(len(series), series.steps[-1] - series.steps[0]), *self.STEPS)
-        judged, known = trend(series), part_kind(series.name.split("/")[1]) == "outcome" or _evaluated(series)
+        judged, evaluated = trend(series), series.name.startswith(held_out.NUMBER.prefix)
+        known = evaluated or part_kind(series.name.split("/")[1]) == "outcome"
         if top > 0 and max(series.values) <= min(self.FLOOR, self.FLOOR_OF_TOP * top):
             if known or max(series.values) > self.OTHER_FLOOR:
                 # What has not come yet may still come: no run is ended for it.
@@ -108,7 +109,3 @@ class Outcomes(Tuned):
                 case.show(series, series.steps[0], case.first_step, series.steps[-1])
         if frozen:
             yield case
-
-
-def _evaluated(series: Series) -> bool:
-    return series.name.startswith(held_out.NUMBER.prefix)

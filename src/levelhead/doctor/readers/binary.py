@@ -239,8 +239,7 @@ class WandbReader:
         if kind in (1, 4):
             message, self._parts = bytes(self._parts), bytearray()
             self._number += 1
-            row = self._record(message)
-            if row:
+            if row := self._record(message):
                 yield row
 
     def _record(self, data: bytes) -> Row | None:

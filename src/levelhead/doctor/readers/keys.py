@@ -158,7 +158,7 @@ _NOT_THE_POLICY = re.compile(
     r"^(critic/(?!\w*scores?/|\w*rewards?/|advantages|kl)|value|vf_|ref/|timing|perf/|system|memory|gpu|val_|optimizer/|prompt_length|"
     r"grad_norm_critic|num_turns|turns|tools/|num_)"
 )
-_PREFIXES = ("train/", "training/", "metrics/", "actor/", "policy/", "rollout/", "optim/", "stats/", "env/")
+_PREFIXES = re.compile(r"^(?:(?:train|training|metrics|actor|policy|rollout|optim|stats|env)/)+(?=.)", re.DOTALL)
 _EVAL = re.compile(
     r"^(?:val-core|val-aux|evaluation|eval|validation|val|test|heldout|held[_-]out|holdout|dev)[/_ -]+(?P<rest>.+)$"
 )
@@ -169,8 +169,7 @@ _EVAL_NOISE = re.compile(
 _LEVEL = re.compile(r"(?:[a-z]|depth|level|hop)[ _-]?\d{1,3}")
 """A level of difficulty: what stands under one is what it scored."""
 _PART_MEAN = re.compile(r"^(?:rewards?|reward_components?|reward_extra|reward_fn)/(?P<name>.+?)(?:/mean)?$")
-_PART_TRL = re.compile(r"^rewards/(?P<name>.+)/mean$")
-_PART_STD = re.compile(r"^rewards/(?P<name>.+)/std$")
+_PART_TRL = re.compile(r"^rewards/(?P<name>.+)/(?P<kind>mean|std)$")
 _PART_CRITIC = re.compile(r"^critic/(?P<name>\w*(?:score|reward)s?)/mean$")
 _PART_AFFIX = re.compile(
     r"^(?:(?P<a>[\w@. -]+?)[_ /](?:reward|rew|score|rwd)(?:_fn|_func|_function)?(?:[_/ ]?mean|_?avg)?|"
@@ -294,8 +293,7 @@ class KeyMap:
         if is_chinese(key):
             english = in_english(key)
             return self._resolve(english) if english else None
-        evaluation = _EVAL.match(key)
-        if evaluation:
+        if evaluation := _EVAL.match(key):
             rest = evaluation.group("rest")
             # A metric that a user has called eval/... gets the trainer's own eval_ before it.
             while again := _EVAL.match(rest):
@@ -306,13 +304,11 @@ class KeyMap:
             return Target(f"eval/{plain}/score", 10, percent="%" in key)
         if plain in _HELD_OUT:
             return Target("eval/score", 20, confidence=_BY_A_LETTER)
-        stripped = _without_prefix(key)
-        if stripped != key and not _NOT_THE_POLICY.match(key):
-            target = _TABLE.get(stripped)
-            if target:
-                return Target(target.name, target.rank + 50, target.transform, target.percent)
+        stripped = _PREFIXES.sub("", key)
         if _NOT_THE_POLICY.match(key):
             return None
+        if stripped != key and (target := _TABLE.get(stripped)):
+            return Target(target.name, target.rank + 50, target.transform, target.percent)
         name = None if _NUMBERED.search(raw) else by_words(raw)
         if name:
             return Target(name, 200, percent="%" in key)
@@ -327,29 +323,14 @@ class KeyMap:
         return Target(meant[0], 300, percent="%" in key or "pct" in key, confidence=meant[1]) if meant else None
 
 
-def _without_prefix(key: str) -> str:
-    while True:
-        for prefix in _PREFIXES:
-            if key.startswith(prefix) and len(key) > len(prefix):
-                key = key[len(prefix) :]
-                break
-        else:
-            return key
-
-
 def _part(raw: str, key: str) -> Target | None:
     """A named reward, under any of the ways in which sources write one; ``raw`` keeps the name's case."""
-    std = _PART_STD.match(key)
-    if std:
-        return Target(f"rewards/{_cased(raw, std.group('name'))}/std")
-    trl = _PART_TRL.match(key)
-    if trl:
-        return Target(f"rewards/{_cased(raw, trl.group('name'))}/mean", 0)
+    if trl := _PART_TRL.match(key):
+        return Target(f"rewards/{_cased(raw, trl.group('name'))}/{trl.group('kind')}")
     if _PART_NOT.search(key):
         return None
     for pattern in (_PART_MEAN, _PART_CRITIC, _PART_AFFIX, _PART_BARE):
-        match = pattern.match(key)
-        if match:
+        if match := pattern.match(key):
             name = next(group for group in match.groups() if group)
             return Target(f"rewards/{_cased(raw, name)}/mean", 1, percent="%" in key)
     return None

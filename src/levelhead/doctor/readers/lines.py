@@ -26,7 +26,8 @@ class Lines:
     def feed(self, chunk: bytes) -> Iterator[str]:
         """Lines completed by ``chunk``, without their line ends; carriage returns stay inside."""
         if self._decoder is None:
-            self._decoder = codecs.getincrementaldecoder(_encoding(chunk))(errors="replace")
+            wide = chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            self._decoder = codecs.getincrementaldecoder("utf-16" if wide else "utf-8-sig")(errors="replace")
         text = self._rest + self._decoder.decode(chunk)
         *lines, self._rest = text.split("\n")
         yield from lines
@@ -41,12 +42,6 @@ class Lines:
         rest, self._rest = self._rest, ""
         if rest:
             yield rest
-
-
-def _encoding(head: bytes) -> str:
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    return "utf-8-sig"
 
 
 def gunzip(chunks: Iterator[bytes], size: int = 1 << 18) -> Iterator[bytes]:

@@ -66,8 +66,7 @@ def statistic_of(text: str) -> str:
 def place_of(text: str) -> Place | None:
     """The place that a heading names; ``None`` where it names none at all."""
     text = text.strip("*` ")
-    statistic = statistic_of(text)
-    if statistic:
+    if statistic := statistic_of(text):
         return Place(statistic=statistic)
     if _IGNORED.match(text):
         return Place()

@@ -131,8 +131,7 @@ class Sequences:
                 ("advantages/max", max(advantages)),
                 ("advantages/min", min(advantages)),
             ]
-            row = self._translator.row(pairs, self._number, least=0)
-            if row:
+            if row := self._translator.row(pairs, self._number, least=0):
                 yield row
 
     def _listed(self, text: str, number: int) -> bool:
@@ -194,8 +193,7 @@ class Sequences:
             rows = [row for word, value in pairs if word and (row := self._row(name, value, number, word))]
             if rows:
                 return rows
-        lone = _LONE.match(text)
-        if lone:
+        if lone := _LONE.match(text):
             name, statistic = split_statistic(lone.group("name").strip(" *`"))
             # "Avg Reward" is what a step's reward is called.
             plain = statistic == MEAN and self._translator.knows(lone.group("name").strip(" *`"))

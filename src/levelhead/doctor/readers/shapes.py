@@ -62,18 +62,15 @@ def step_mark(text: str) -> tuple[str, float] | None:
     if inside:
         return "step", float(inside.group("step"))
     marks = [(match.group("kind").lower(), float(match.group("step"))) for match in _STEP_MARK.finditer(text)]
-    steps = [step for kind, step in marks if kind != "epoch"]
-    if steps:
+    if steps := [step for kind, step in marks if kind != "epoch"]:
         return "step", steps[0]
     return ("epoch", marks[0][1]) if marks else None
 
 
 def _settled(key: str, value: Any) -> tuple[str, Any] | None:
     """``"global_step/max_steps": "5/3766"`` becomes a step; any other fraction is no number."""
-    if isinstance(value, str) and "/" in value:
-        fraction = _FRACTION.match(value.strip("'\""))
-        if fraction:
-            return ("step", float(fraction.group(1))) if "step" in key.lower() or "iter" in key.lower() else None
+    if isinstance(value, str) and "/" in value and (fraction := _FRACTION.match(value.strip("'\""))):
+        return ("step", float(fraction.group(1))) if "step" in key.lower() or "iter" in key.lower() else None
     return key, value
 
 
@@ -136,8 +133,7 @@ def dict_pairs(text: str, closed: bool = True) -> tuple[Pairs, bool]:
         if not closed and match.end() >= len(text.rstrip()):
             cut = True
             continue
-        pair = _settled(match.group("key").strip().rstrip("\\"), value)
-        if pair:
+        if pair := _settled(match.group("key").strip().rstrip("\\"), value):
             pairs.append(pair)
     return pairs, cut
 
@@ -164,8 +160,7 @@ def piped_pairs(text: str) -> Pairs | None:
     mark = step_mark(segments[0])
     if mark:
         pairs.append(mark)
-    trainable = _TRAINABLE.search(text)
-    if trainable and int(trainable.group(2)):
+    if (trainable := _TRAINABLE.search(text)) and int(trainable.group(2)):
         pairs.append(("frac_reward_zero_std", 1 - int(trainable.group(1)) / int(trainable.group(2))))
     for segment in segments:
         segment_pairs = list(_equal_or_colon(segment)) or _lone(segment)

@@ -242,14 +242,11 @@ def _known_layouts(folder: Path) -> Iterator[list[Path]]:
     parts = [p for p in files if p.name == "metrics.jsonl" and len(p.relative_to(folder).parts) == 2]
     if parts:
         yield parts
-    states = [p for p in files if p.name == "trainer_state.json"]
-    if states:
+    if states := [p for p in files if p.name == "trainer_state.json"]:
         yield [max(states, key=_checkpoint_number)]
-    logging = [p for p in files if p.name == "logging.jsonl"]
-    if logging:
+    if logging := [p for p in files if p.name == "logging.jsonl"]:
         yield [max(logging, key=lambda p: p.stat().st_mtime)]
-    wandb = [p for p in files if p.suffix == ".wandb"]
-    if wandb:
+    if wandb := [p for p in files if p.suffix == ".wandb"]:
         yield [max(wandb, key=lambda p: p.stat().st_size)]
     events: dict[Path, list[Path]] = {}
     for p in files:

@@ -77,8 +77,7 @@ def parse_number(text: str) -> float | None:
         return None
     if lowered in _WORDS:
         return _WORDS[lowered]
-    wrapped = _WRAPPED.match(bare)
-    if wrapped:
+    if wrapped := _WRAPPED.match(bare):
         return parse_number(wrapped.group(1))
     if _THOUSANDS.match(bare):
         return float(bare.replace(",", ""))

@@ -62,8 +62,7 @@ class FilesEngine(WeightTransferEngine[Init, Update]):  # type: ignore[misc]
         Raises:
             FileNotFoundError: A file is not there under its path; the model has not been touched.
         """
-        missing = [path for path in update_info.paths if not Path(path).is_file()]
-        if missing:
+        if missing := [path for path in update_info.paths if not Path(path).is_file()]:
             raise FileNotFoundError(f"this server sees no file {missing[0]}: is the folder shared under this path?")
         self.model.load_weights(self._read(update_info.paths))
 

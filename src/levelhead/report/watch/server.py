@@ -276,10 +276,6 @@ def _events(server: WatchServer, query: Query) -> Any:
     return {**news, "events": [{**event, "message": message_of(event, "zh")} for event in news["events"]]}
 
 
-def _findings(server: WatchServer, query: Query) -> Any:
-    return _run(server, query).findings(server.language)
-
-
 def _words(language: Language) -> bytes:
     """The page's own words in a language, for what its scripts write."""
     own = own_words() if language == "zh" else Words({"phrases": {}, "patterns": {}})
@@ -287,10 +283,6 @@ def _words(language: Language) -> bytes:
     actions = {name: said(name) for name in get_args(ActionKind)} if language == "zh" else {}
     words = {"phrases": {**actions, **own.phrases}, "patterns": patterns}
     return f'"use strict";\nconst WATCH_WORDS = {json_for_script(words)};\n'.encode()
-
-
-def _recipes(server: WatchServer, _: Query) -> Any:
-    return {"runs": [run.recipes() for run in server.runs], "differences": differences(server.runs)}
 
 
 def _rollouts(server: WatchServer, query: Query) -> Any:
@@ -391,8 +383,11 @@ _ANSWERS: dict[str, Callable[[WatchServer, Query], Any]] = {
     "/api/state": _state,
     "/api/series": _series,
     "/api/events": _events,
-    "/api/findings": _findings,
-    "/api/recipes": _recipes,
+    "/api/findings": lambda server, query: _run(server, query).findings(server.language),
+    "/api/recipes": lambda server, _: {
+        "runs": [run.recipes() for run in server.runs],
+        "differences": differences(server.runs),
+    },
     "/api/rollouts": _rollouts,
     "/api/group": _group,
     "/api/pages": _pages,
