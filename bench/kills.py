@@ -18,10 +18,12 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -53,11 +55,21 @@ SMALL = (
     "log.rollouts=8",
 )
 """Steps and sizes of every case."""
-CASES: Mapping[str, tuple[str, ...]] = {
+CASES: dict[str, tuple[str, ...]] = {
     "dual-tiny": ("tasks.0.items=200", "tasks.1.items=200"),
     "dual-constant": ("tasks.0.items=200", "tasks.1.items=200"),
     "dual-tiny lora": ("tasks.0.items=200", "tasks.1.items=200", "model.lora.r=4", "sft.optimizer.kind=adamw"),
     "dual-constant async": ("tasks.0.items=200", "tasks.1.items=200", "grpo.async=1"),
+    "dual-tiny judged": (
+        "tasks.0.items=200",
+        "tasks.1.items=200",
+        "grpo.sampling.max_new_tokens=40",  # so that some answers are right: the judge sees no others
+        "eval.sampling.max_new_tokens=40",
+        *(
+            f'tasks.{i}.judges={{members: [{{name: honest, model: m, base_url: "http://127.0.0.1:PORT/honest/v1"}}]}}'
+            for i in (0, 1)
+        ),
+    ),
     "workflow-tiny": ("tasks.0.items=300",),
     "workflow-collapse": ("tasks.0.items=300",),
     "browser-tiny": ("tasks.0.items=30", "tasks.0.pages=2", "tasks.0.spare_pages=1"),
@@ -71,6 +83,23 @@ PER_RUN = 4
 """Most kills of one run."""
 ABOUT_THE_KILL = {"lock-taken-over", "interrupted", "browser-started", "browser-leftover-ended"}
 """Codes of events that a run which nobody touched does not have."""
+TIMED = {"seconds", "sizes", "step_time", "time_limit", "last_row"}
+"""Keys that hold seconds, or what follows from them: of ``last_row``, the metrics are compared themselves."""
+
+
+@contextmanager
+def judges() -> Iterator[None]:
+    """Run the fake judges, and write their port where the cases ask for it."""
+    script = Path(__file__).parent / "judgelib" / "temperaments.py"
+    with subprocess.Popen(
+        [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        CASES.update({name: tuple(s.replace("PORT", port) for s in sets) for name, sets in CASES.items()})
+        yield
+        process.stdin.close()
 
 
 def command(case: str, settings: Sequence[str], run: Path, *, resume: bool) -> list[str]:
@@ -164,9 +193,9 @@ def lines(path: Path) -> list[str]:
 
 
 def timeless(value: Any) -> Any:
-    """JSON without seconds, and without sizes of files that hold seconds."""
+    """JSON without seconds, and without sizes and hashes of what holds seconds."""
     if isinstance(value, dict):
-        lasting = {k: v for k, v in value.items() if k not in ("seconds", "sizes", "step_time", "time_limit")}
+        lasting = {k: v for k, v in value.items() if k not in TIMED and "/latency_" not in k}
         return {k: timeless(v) for k, v in lasting.items() if not k.startswith("time/")}
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
@@ -264,4 +293,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with judges():
+        sys.exit(main())
