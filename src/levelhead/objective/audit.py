@@ -61,6 +61,7 @@ RAISED = Message(
     "损失项 {label!r} 本应最小化，它自己的贡献却方向相反：它以系数 {coef:.3g} 进入更新，而权重为 {weight:.3g}；"
     "途中有一个符号用了两次，或漏用了",
 )
+WRONG_WAY: Mapping[Sense, Message] = {"maximize": LOWERED, "minimize": RAISED}
 OTHER_SENSE = Message(
     "term {label!r} comes with the sense to {sense} it; it is there to {expected} it",
     "损失项 {label!r} 的方向是{sense}，而它的作用应是{expected}",
@@ -208,8 +209,7 @@ class Auditor:
             if abs(coef) <= CERTAIN * error and error > 0:
                 unjudged.append(label)
             elif coef < 0 and fitted.shares[index] > VISIBLE:
-                moved = LOWERED if term.sense == "maximize" else RAISED
-                errors.append(moved(label=label, coef=coef, weight=term.weight))
+                errors.append(WRONG_WAY[term.sense](label=label, coef=coef, weight=term.weight))
         strengths = dict(zip((label for label, t in terms.items() if t.weight > 0), fitted.strengths, strict=True))
         for label, term in terms.items():
             expected = self._expected_senses.get(term.name, term.sense)
