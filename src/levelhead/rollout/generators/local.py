@@ -196,9 +196,9 @@ class LocalGenerator:
             members = by_length[start : start + chunk]
             ids = [prompts[i].id for i in members]
             draws_bn = np.stack([uniforms(seed, one, n, controls.max_new_tokens) for one in ids for n in range(k)])
-            drawn = self._draw([prompts[i] for i in members], k, draws_bn, controls, make_decoder)
+            rows = self._draw([prompts[i] for i in members], k, draws_bn, controls, make_decoder)
             for place, i in enumerate(members):
-                turns[i] = drawn[place * k : (place + 1) * k]
+                turns[i] = rows[place * k : (place + 1) * k]
         return turns
 
     def _draw(
