@@ -15,6 +15,8 @@ def name_of(raw: str, source: str = "text") -> str | None:
     [
         ("reward", "reward"),
         ("train/reward", "reward"),
+        ("train/steps", "step"),
+        ("env/rollout/step", "step"),
         ("critic/score/mean", "reward"),
         ("rollout/raw_reward", "reward"),
         ("completion_length", "completions/mean_length"),
@@ -28,6 +30,7 @@ def name_of(raw: str, source: str = "text") -> str | None:
         ("Training Loss", "loss"),
         ("rewards/accuracy_reward", "rewards/accuracy_reward/mean"),
         ("rewards/MathORM/mean", "rewards/MathORM/mean"),
+        ("rewards/MathORM/std", "rewards/MathORM/std"),
         ("rewards/cosine_scaled_reward", "rewards/cosine_scaled_reward/mean"),
         ("critic/format_score/mean", "rewards/format_score/mean"),
         ("eval_reward", "eval/reward"),
