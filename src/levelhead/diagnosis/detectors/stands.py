@@ -46,20 +46,20 @@ class Outcomes(Tuned):
         """Argue from an outcome that the rising reward does not carry along."""
         case = Candidate("reward-hacking", first_step=series.steps[0])
         gain *= stats.ramp(max(len(series), series.steps[-1] - series.steps[0]), *self.STEPS)
-        judged, evaluated = trend(series), series.name.startswith(held_out.NUMBER.prefix)
-        known = evaluated or part_kind(series.name.split("/")[1]) == "outcome"
+        course = trend(series)
+        is_outcome = series.name.startswith(held_out.NUMBER.prefix) or part_kind(series.name.split("/")[1]) == "outcome"
         if top > 0 and max(series.values) <= min(self.FLOOR, self.FLOOR_OF_TOP * top):
-            if known or max(series.values) > self.OTHER_FLOOR:
+            if is_outcome or max(series.values) > self.OTHER_FLOOR:
                 # What has not come yet may still come: no run is ended for it.
                 case.severity = "warning"
-                weight = self.AT_FLOOR_WEIGHT if known else self.OTHER_WEIGHT
-                case.add(weight * gain, "outcome-at-floor", metric=series.name, late=judged.late)
-        elif known:
-            down = self.FALLS_WEIGHT * max(judged.fall, judged.crash)
-            still = flat * (1 - judged.rise) * proven_flat(series, 1.0 if max(series.values) <= 1 else None)
+                weight = self.AT_FLOOR_WEIGHT if is_outcome else self.OTHER_WEIGHT
+                case.add(weight * gain, "outcome-at-floor", metric=series.name, late=course.late)
+        elif is_outcome:
+            down = self.FALLS_WEIGHT * max(course.fall, course.crash)
+            still = flat * (1 - course.rise) * proven_flat(series, 1.0 if max(series.values) <= 1 else None)
             key = "outcome-falls" if down > still else "outcome-stays"
             case.severity = None if down > still else "warning"
-            case.add(gain * max(down, still), key, metric=series.name, early=judged.early, late=judged.late)
+            case.add(gain * max(down, still), key, metric=series.name, early=course.early, late=course.late)
         return case.show(series, series.steps[0], series.steps[-1])
 
     def _alone(self, view: View, series: Series) -> Iterator[Candidate]:
