@@ -52,7 +52,7 @@ OURS: Mapping[Group, Mapping[str, str]] = {
 
 @cache
 def names(group: Group) -> Mapping[str, str]:
-    """Return ``module:object`` by name of all that packages add to a group, ours first."""
+    """Return ``module:object`` by name of all that packages add to a group; where names meet, ours win."""
     theirs = {entry.name: entry.value for entry in entry_points(group=f"levelhead.{group}")}
     return {**theirs, **OURS[group]} if theirs else OURS[group]
 

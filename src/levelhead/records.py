@@ -208,12 +208,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """Every number of one optimizer step (or one evaluation), under TRL's names where TRL has one.
+    """Every number of one step (or one evaluation), under TRL's names where TRL has one.
+
+    A step of GRPO is a batch of rollouts with all the updates (optimizer steps) made from it, one of SFT is one update.
 
     Attributes:
-        step: Optimizer steps done in this stage, counted from 1; an evaluation carries the step it follows.
+        step: Steps done in this stage, counted from 1; an evaluation carries the step it follows.
         stage: Which loop wrote it.
-        values: Flat metric name to number; a number that does not exist for this step is absent, never 0.
+        values: Flat metric name to number; a number that does not exist for this step is absent, never 0 (a step whose
+            groups all lack contrast has loss and gradient norm 0: there was nothing to climb).
         timings: Metrics that differ between two runs of one seed (seconds, rates, memory), kept apart.
     """
 
@@ -232,7 +235,7 @@ class Event:
     """Something the guard, the trainer or an environment saw or did.
 
     Attributes:
-        step: Optimizer step at which it was seen.
+        step: Step at which it was seen.
         code: A finding's code (``entropy-collapse``) or the trainer's own (``interrupted``).
         severity: How bad it is.
         message: One line for a person, in English; a :class:`~levelhead.message.Phrase` has the Chinese with it.
@@ -267,8 +270,8 @@ class Decision:
     Attributes:
         kind: What to do.
         event: Why, with the numbers.
-        params: ``scale`` and ``spent`` for ``shrink``; new values of :class:`CoefficientOverrides`, by name, for
-            ``adapt`` and ``resample``.
+        params: ``scale`` and ``spent`` for ``shrink``.  For ``adapt`` and ``resample`` the new values by name, to be
+            read: training takes them from :attr:`Guard.overrides`.
     """
 
     kind: ActionKind
@@ -326,14 +329,18 @@ class CoefficientOverrides:
 
 @runtime_checkable
 class Observer(Protocol):
-    """What training knows of the guard: it is shown records and returns decisions, and touches nothing."""
+    """What training knows of the guard: it is shown records and returns decisions, and touches nothing.
+
+    The event of every decision is written.  Training itself carries out ``skip`` and ``stop`` before an update, and
+    ``stop`` and, where a guard keeps weights, ``rollback`` after a step.
+    """
 
     def before_update(self, record: StepRecord) -> Sequence[Decision]:
-        """Called with the gradient's numbers known and the optimizer not yet stepped."""
+        """Called before each update (optimizer step), with the gradient's numbers known."""
         ...
 
     def after_update(self, record: StepRecord) -> Sequence[Decision]:
-        """Called with the complete record of a step."""
+        """Called once after each step, all updates of its batch made, with its complete record."""
         ...
 
 

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from levelhead.diagnosis.history import History
-from levelhead.records import StepRecord
 
 
 def test_absent_readings_stay_absent() -> None:
@@ -33,14 +32,6 @@ def test_nonfinite_readings_are_counted_where_they_stand() -> None:
     bad = history.series("grad_norm").bad
     assert (bad.count, bad.first, bad.last, bad.leading, bad.trailing) == (4, 1, 6, 1, 2)
     assert history.series("grad_norm").values == [1.0, 2.0]
-
-
-def test_only_grpo_records_enter() -> None:
-    history = History()
-    history.observe(StepRecord(1, "sft", {"loss": 2.0}))
-    history.observe(StepRecord(1, "grpo", {"reward": 0.5}, {"step_time": 3.0}))
-    assert history.rows == 1
-    assert history.series("step_time").values == [3.0]
 
 
 def test_a_full_column_keeps_the_peaks_of_gradients_and_the_means_of_rewards() -> None:

@@ -11,6 +11,7 @@ import pytest
 from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.guard import LiveGuard, make_guard
 from levelhead.guard.remedy import LARGE_UPDATE
+from levelhead.message import chinese
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import Change, Decision, Guard, StepRecord
 
@@ -118,6 +119,19 @@ def test_observing_asks_for_nothing_and_says_so_afterwards() -> None:
     assert set(kinds(said)) == {"warn"}
     assert {d.event.evidence.get("would") for d in said} >= {"rollback"}
     assert not guard.keeps
+
+
+def test_a_guard_that_only_observes_never_says_that_it_did_something() -> None:
+    guard = LiveGuard(Bounds(policy="observe", max_spike=3))
+    guard.judge(1, [change(9.0)])
+    said = [*shown(guard, steady(20)), *shown(guard, lost(4), 21)]
+    for norm in [0.5] * 8 + [1e6]:
+        said += guard.before_update(StepRecord(25, "grpo", {"grad_norm": norm}))
+    assert {d.event.evidence["would"] for d in said if "would" in d.event.evidence} >= {"shrink", "rollback", "skip"}
+    for event in (d.event for d in said if "would" in d.event.evidence):
+        assert "nothing was done, for the guard observes only" in event.message
+        assert "未采取措施" in chinese(event.message)
+        assert not any(deed in event.message for deed in ("was skipped", "undone;", "stands;", "back to the weights"))
 
 
 def test_a_steady_run_is_left_alone() -> None:

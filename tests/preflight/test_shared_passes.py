@@ -12,6 +12,8 @@ from faults.known import inject
 from levelhead.preflight import preflight
 from levelhead.preflight.context import ROLLOUTS, SAMPLED, Context
 from levelhead.preflight.shared_passes import SharedPasses
+from levelhead.preflight.trial import FrozenUpdater
+from levelhead.recipe.training import Optimizer
 from levelhead.rollout.generators.local import LocalGenerator
 from levelhead.training.prepare import Setup
 from preflight_setup import setup_of
@@ -48,6 +50,17 @@ def counted(monkeypatch: pytest.MonkeyPatch, setup: Setup) -> Counter[str]:
     monkeypatch.setattr(LocalGenerator, "sample", sampled)
     monkeypatch.setattr(torch.Tensor, "backward", back)
     return counts
+
+
+@pytest.mark.parametrize("way", ["step", "finish"])
+def test_a_trial_update_changes_nothing_and_leaves_its_gradient_to_be_read(way: str) -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.full((3,), 2.0)
+    updater = FrozenUpdater([weight], Optimizer(), 1)
+    getattr(updater, way)()
+    assert updater.done == 1
+    assert torch.equal(weight, torch.ones(3))
+    assert torch.equal(weight.grad, torch.full((3,), 2.0))
 
 
 @pytest.mark.parametrize("settings", [(), EVERYTHING, (*EVERYTHING, "model.lora.r=4"), ("sft=null",)], ids=str)

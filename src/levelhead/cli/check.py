@@ -17,7 +17,6 @@ from levelhead.terminal import say, say_json, width, wrapped
 
 if TYPE_CHECKING:
     from levelhead.diagnosis.findings import Language
-if TYPE_CHECKING:
     from levelhead.preflight.memory_plan import MemoryPlan
     from levelhead.preflight.plan_change import Change
 

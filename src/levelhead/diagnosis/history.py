@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from levelhead import metrics as metric
-from levelhead.records import StepRecord
 
 Merge = Literal["mean", "max", "min", "last"]
 
@@ -253,11 +252,6 @@ class History:
         if column is None:
             column = self.columns[name] = Series(name, _merge=SIGNALS.get(name, "mean"))
         column.append(step, value, self.capacity)
-
-    def observe(self, record: StepRecord) -> None:
-        """Add a live record of the GRPO stage (other stages are not this history's run)."""
-        if record.stage == "grpo":
-            self.append(record.step, {**record.values, **record.timings})
 
     def series(self, name: str) -> Series:
         """The column called ``name``; an empty one where the source has no such signal."""

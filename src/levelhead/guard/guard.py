@@ -16,7 +16,7 @@ from levelhead.guard import messages, remedy
 from levelhead.guard.health import HealthTracker, Reading
 from levelhead.guard.invariants import Invariants, Violation
 from levelhead.guard.remedy import RecentStatistics
-from levelhead.message import Phrase
+from levelhead.message import Phrase, chinese
 from levelhead.recipe.guard import Guard as Bounds
 from levelhead.records import ActionKind, Change, CoefficientOverrides, Decision, Event, Severity, StepRecord
 
@@ -94,6 +94,8 @@ class LiveGuard:
         usual = stats.median(self._norms)
         if len(self._norms) >= FIRST_LOOK and usual > 0 and norm > self.bounds.max_spike * usual:
             text = messages.GRADIENT_SPIKE(norm=norm, times=norm / usual)
+            if self.corrects:
+                text += messages.SKIPPED()
             evidence = {metric.GRAD_NORM: norm, "median": usual}
             return [self._decide(record.step, "gradient-spike", "skip", "warning", text, evidence)]
         if 0 < norm < float("inf"):
@@ -176,13 +178,13 @@ class LiveGuard:
             self._scales, self._calm, self._norms = [], 0, []
             self._health.restart()
             self._invariants.restart()
+            text += messages.BACK(step=self._good.step, factor=self._overrides.learning_rate)
         if code == CONSTANT or not self.corrects:  # what one answer earned is no level to be held against
             self._health.rebase()
         self._reading.restart()
         evidence |= {
             f"{name}_knob": value for name, value in self._overrides.to_json().items() if value != AT_REST[name]
         }
-        text += messages.BACK(step=self._good.step, factor=self._overrides.learning_rate)
         return self._decide(step, code, "rollback", "critical", text, evidence)
 
     def _give_up(self, step: int, code: str, text: Phrase, evidence: dict[str, Any]) -> list[Decision]:
@@ -325,7 +327,9 @@ class LiveGuard:
         if decision.kind == "warn":
             return decision
         evidence = {**decision.event.evidence, "would": decision.kind}
-        return Decision("warn", replace(decision.event, action="warn", evidence=evidence))
+        message = decision.event.message
+        text = Phrase(message, chinese(message)) + messages.OBSERVED(deed=messages.DEEDS[decision.kind]())
+        return Decision("warn", replace(decision.event, message=text, action="warn", evidence=evidence))
 
     def recall(self, record: StepRecord) -> None:
         """Take in a record of before a resumption, without judging it."""

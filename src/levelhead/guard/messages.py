@@ -7,9 +7,9 @@ from levelhead.diagnosis.ranking import Finding
 from levelhead.message import Message, Phrase
 
 GRADIENT_SPIKE = Message(
-    "the gradient's norm is {norm:.3g}, {times:.0f} times the usual; the update was skipped",
-    "梯度范数为 {norm:.3g}，是平时的 {times:.0f} 倍；已跳过这次更新",
+    "the gradient's norm is {norm:.3g}, {times:.0f} times the usual", "梯度范数为 {norm:.3g}，是平时的 {times:.0f} 倍"
 )
+SKIPPED = Message("; the update was skipped", "；已跳过这次更新")
 UNEXPLAINED = Message(
     "{share:.0%} of the gradient comes from no term of the objective: left over from another step, or added",
     "梯度中有 {share:.0%} 不来自目标函数的任何一项：是别的步遗留的，或被额外加入的",
@@ -47,6 +47,16 @@ BACK = Message(
     "; back to the weights of step {step}, learning rate times {factor:g}",
     "；回到第 {step} 步的权重，学习率乘以 {factor:g}",
 )
+OBSERVED = Message(
+    "; nothing was done, for the guard observes only (`protect` would: {deed})",
+    "；守护仅观察，未采取措施（`protect` 会：{deed}）",
+)
+DEEDS = {
+    "skip": Message("skip the update", "跳过这次更新"),
+    "shrink": Message("shorten the update or undo it", "缩短或撤销这次更新"),
+    "rollback": Message("return to the last good weights", "回到最近的好权重"),
+    "stop": Message("stop the run", "停止运行"),
+}
 RETURNS = Message(" after {count} returns to good weights", "（已 {count} 次回到好的权重）")
 DIAGNOSIS = Message(
     "; diagnosis: {title} ({code}, confidence {confidence:.0%})",

@@ -43,12 +43,15 @@ def trust_region(step: int, trials: Sequence[Change], bounds: Bounds) -> Decisio
         text = messages.DRIFTED(kl=first.drift[1], most=bounds.batch_kl)
     else:
         text = messages.MOVED(kl=first.kl, most=bounds.max_kl)
-    text += messages.SHORTENED(scale=scale) if scale else messages.UNDONE()
+    if bounds.policy == "protect":
+        text += messages.SHORTENED(scale=scale) if scale else messages.UNDONE()
+        if spent:
+            text += messages.SPENT()
     event = Event(
         step,
         LARGE_UPDATE,
         "warning",
-        text + messages.SPENT() if spent else text,
+        text,
         "shrink",
         {
             "kl": first.kl,

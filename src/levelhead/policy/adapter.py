@@ -71,10 +71,12 @@ def adapted_weight(module: nn.Module) -> Tensor:
     Raises:
         TypeError: The adapter is more than a product of two matrices (DoRA, biases, a layer of another kind).
     """
+    layer: Any = module
+    if type(module) is nn.Linear:  # and PEFT, which takes a third of a second to import, need not be asked
+        return module.weight
     from peft.tuners.lora import Linear
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    layer: Any = module
     if not isinstance(module, BaseTunerLayer):
         own: Tensor = layer.weight
         return own

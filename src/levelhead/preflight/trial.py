@@ -45,7 +45,7 @@ class FrozenUpdater(Updater):
         """Count the step and change no weight."""
         self.done += 1
 
-    def clear(self) -> None:
+    def finish(self) -> None:
         """Count the step and drop nothing."""
         self.done += 1
 
@@ -76,8 +76,8 @@ class TermSlopes:
         samples: In the order of the micro-batch's sequences.
         lengths: Tokens of each.
         terms: As the objective built them.
-        natural: (2 m,) gradient of each term's natural value along the m log-probabilities and m entropies; ``None``
-            where none leads to them.
+        natural: (2 m,) gradient of each term's natural value along the m log-probabilities and m entropies, (m,) where
+            entropies have none; ``None`` where none leads to them.
         stats: What the policy said, with gradient.
     """
 

@@ -87,7 +87,7 @@ class Optimizer(Section):
     weight_decay: float = Field(0.0, ge=0, le=10)
     """Decoupled weight decay."""
     warmup_steps: int = Field(0, ge=0)
-    """Steps over which the learning rate rises from 0."""
+    """Steps over which the learning rate rises to its peak, the first at ``1 / warmup_steps`` of it."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Shape after the warm-up; linear and cosine end at ``final_fraction`` of the peak."""
     final_fraction: float = Field(0.0, ge=0, le=1)

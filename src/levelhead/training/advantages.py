@@ -186,7 +186,7 @@ class AdvantageEstimator:
 def _balance(
     name: str, task: Task, groups: Sequence[Group], group_advantages: dict[int, GroupAdvantages]
 ) -> dict[str, float]:
-    """Give each group of a task its stratum's weight (:mod:`levelhead.training.advantages`); return them as metrics."""
+    """Give each group of a task its stratum's weight (:func:`group_weights`); return them as metrics."""
     members = [i for i, group in enumerate(groups) if group.prompt.task == name and group.rollouts]
     strata = [stratum_of(task, groups[i].prompt) for i in members]
     weights = group_weights(strata)

@@ -99,7 +99,7 @@ async def called_off(groups: Sequence[PendingGroup]) -> None:
 
 
 def write_line(groups: Iterable[PendingGroup], weights: Callable[[WeightCopy], list[Tensor]] | None) -> dict[str, Any]:
-    """Write groups as one line of JSON.
+    """Write groups as a checkpoint holds them.
 
     Args:
         groups: In order.

@@ -35,7 +35,9 @@ _FUSED_ON = {"cpu", "cuda"}
 
 
 class Updater:
-    """Clips the gradient, sets the learning rate of the step, and steps; never with a gradient that is not finite.
+    """Clips the gradient, sets the learning rate of the step, and steps.
+
+    Whether the gradient is finite is for the caller to look at before :meth:`step`.
 
     Args:
         parameters: What is trained.
@@ -75,7 +77,7 @@ class Updater:
         return self.config.learning_rate * schedule(self.config, self.done, self.steps) * self.factor
 
     def clip(self) -> float:
-        """Scale the gradient down to the norm bound and set the learning rate; returns the norm before."""
+        """Scale the gradient down to the norm bound and set the update's learning rate; returns the norm before."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)

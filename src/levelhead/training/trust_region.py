@@ -244,7 +244,7 @@ def alignment(probe: Sequence[MicroBatch], centred_rewards: Sequence[float], cha
 
     Returns:
         -1 to 1, above 0 in expectation for any update that climbs the reward; ``None`` where fewer than two
-        sequences have centred_reward either way, or nothing has moved, or the change is not finite.
+        sequences have a reward other than their group's mean, or nothing has moved, or the change is not finite.
     """
     order = [index for micro in probe for index in micro.indices]
     lengths = [length for micro in probe for length in micro.lengths]

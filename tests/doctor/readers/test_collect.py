@@ -57,6 +57,7 @@ def test_resuming_from_a_checkpoint_replaces_what_was_undone() -> None:
     series = collector.run.series("reward")
     assert series.steps == list(range(1, 13))
     assert series.values == [0.1] * 6 + [0.9] * 6
+    assert collector.run.rows == 12
     assert unread.count == 0
 
 

@@ -60,7 +60,6 @@ class EntropyCollapse(Tuned):
         level = max(early / self.FALLEN_TO, late * self.ABOVE_THE_END) if fall > self.FALL_THAT_COUNTS else math.inf
         case.first_step = crossing(entropy, level, above=False) if level < math.inf else entropy.steps[0]
         case.show(entropy, entropy.steps[0], case.first_step, entropy.steps[-1])
-        case.setup = case.first_step == entropy.steps[0]
         yield case
 
     def _contrast_left(self, case: Candidate, view: View) -> None:

@@ -213,7 +213,11 @@ class Collector:
 
     def _resume(self, step: float) -> None:
         """Training went back to a checkpoint: what came after it in the log was undone."""
+        undone = 0
         for column in self.history.columns.values():
+            before = len(column)
             while column.steps and column.steps[-1] >= step:
                 column.steps.pop()
                 column.values.pop()
+            undone = max(undone, before - len(column))
+        self.history.rows -= undone

@@ -33,9 +33,11 @@ class ConstantAnswer(Check):
     name = "rewards/constant/TASK"
     needs = "rewards"
     proves = Message(
-        "No answer that needs no reading pays more than right ones; and where a supervised stage comes first, none "
-        "pays so well that a policy that has only learnt the form would settle on it.",
-        "没有不用读题的回答比正确答案得分更高；先做监督微调时，也没有哪个得分高到只学会格式的策略会停在那里。",
+        "No answer that needs no reading pays more than right ones; and where a supervised stage comes first on a model "
+        "made from scratch (preset: tiny), none pays so well that a policy that has only learnt the form would settle "
+        "on it.",
+        "没有不用读题的回答比正确答案得分更高；对从头训练的模型（preset: tiny）先做监督微调时，也没有哪个得分高到只学会"
+        "格式的策略会停在那里。",
     )
     how = Message(
         "Scores candidate constant answers on about a hundred training prompts, beside perfect, empty and misplaced "
@@ -51,14 +53,14 @@ class ConstantAnswer(Check):
     )
     nothing = Message("no constant answer to compare with", "没有固定回答可比较")
     right = Message(
-        "a policy that always answers {answer} scores {constant:+.2f}; a perfect one {perfect:+.2f}, an empty answer "
-        "{empty:+.2f}",
-        "一律回答 {answer} 的策略得 {constant:+.2f}；标准答案得 {perfect:+.2f}，空回答得 {empty:+.2f}",
+        "a policy that always answers {answer} scores {constant:+.2f}, a perfect one {perfect:+.2f}{empty}",
+        "一律回答 {answer} 的策略得 {constant:+.2f}，标准答案得 {perfect:+.2f}{empty}",
     )
     no_oracle = Message(
-        "a policy that always answers {answer} scores {constant:+.2f}; an empty answer {empty:+.2f}",
-        "一律回答 {answer} 的策略得 {constant:+.2f}；空回答得 {empty:+.2f}",
+        "a policy that always answers {answer} scores {constant:+.2f}{empty}",
+        "一律回答 {answer} 的策略得 {constant:+.2f}{empty}",
     )
+    and_empty = Message(", an empty answer {empty:+.2f}", "，空回答得 {empty:+.2f}")
     over_perfect = Message(
         "a policy that always answers {answer} scores {constant:+.2f}, {more:.2g} more than perfect ones: being right "
         "is not what is paid",
@@ -127,7 +129,7 @@ class ConstantAnswer(Check):
             trap = self._trap(task, prompts, constant, perfect, empty, blind)
             if trap is not None:
                 return self.warn(trap[0], name, evidence=evidence, steps=sft.steps, **fields, **trap[1])
-        shown = float("nan") if empty is None else empty
+        shown = "" if empty is None else self.and_empty(empty=empty)
         if perfect is None:
             return self.ok(self.no_oracle, name, evidence=evidence, empty=shown, **fields)
         return self.ok(self.right, name, evidence=evidence, perfect=perfect, empty=shown, **fields)

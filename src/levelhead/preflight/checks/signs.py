@@ -100,7 +100,10 @@ class SignAudit(Check):
     broke_off = Message(
         "a step of the trainer breaks off: {error}",
         "训练器的一步中断：{error}",
-        fix=Fix("look for a detached tensor, or a mask that is empty", "检查是否有张量被 detach，或掩码为空"),
+        fix=Fix(
+            "look for a detached tensor or an empty mask; out of memory: a smaller grpo.tokens_per_microbatch",
+            "检查是否有张量被 detach，或掩码为空；若内存不足，调小 grpo.tokens_per_microbatch",
+        ),
     )
 
     def run(self, context: Context) -> Iterator[Outcome]:
