@@ -12,11 +12,11 @@ ORDER = (FIRST, LOWEST, MEAN, HIGHEST, LAST)
 """The statistics of a run that are read, in the order in which a diagnosis looks at them."""
 
 _WORDS = {
-    FIRST: "first start initial begin beginning before pre baseline untrained init initially started starting",
+    FIRST: "first start initial begin beginning before pre base baseline untrained init initially started starting",
     LAST: "last final end after post latest current now trained finally ended ending",
     MEAN: "mean avg average overall",
     LOWEST: "min minimum lowest trough",
-    HIGHEST: "max maximum peak highest",
+    HIGHEST: "max maximum peak highest best",
 }
 _STATISTIC = {word: statistic for statistic, words in _WORDS.items() for word in words.split()}
 _ELSEWHERE = {
