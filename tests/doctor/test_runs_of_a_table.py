@@ -85,7 +85,8 @@ def test_every_run_has_a_verdict_and_the_gravest_leads(
 def test_a_column_of_the_base_model_stands_before_the_steps(tmp_path: Path) -> None:
     report = written(
         tmp_path,
-        "| Metric | Base | Step 10 | Step 20 |\n|---|---|---|---|\n| eval accuracy | 41% | 36% | 30% |\n| kl | - | 0.1 | 0.2 |\n",
+        "| Metric | Base | Step 10 | Step 20 |\n|---|---|---|---|\n"
+        "| eval accuracy | 41% | 36% | 30% |\n| kl | - | 0.1 | 0.2 |\n",
     )
     assert report.history.series("eval/accuracy").steps == [0.0, 10.0, 20.0]
 

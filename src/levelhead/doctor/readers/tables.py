@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from levelhead.doctor.readers.base import CORE, SAMPLE, Row, Translator
-from levelhead.doctor.readers.places import FIRST, HIGHEST, LAST, Place, place_of, split_statistic
+from levelhead.doctor.readers.places import FIRST, Place, bare, course, place_of, split_statistic
 from levelhead.doctor.readers.shapes import RULE
 from levelhead.doctor.readers.values import end_of_span, is_number
 
@@ -28,9 +28,6 @@ _RUN = re.compile(
     re.I,
 )
 """Headings of a first column that names a run a row."""
-_THEN = re.compile(r"\s{0,4}(?:→|->|=>|⟶)\s{0,4}")
-_AT = re.compile(r"\s{0,4}@\s?(?:step|iter\w{0,8})?\s?\d{1,12}\W{0,3}$", re.I)
-_PLACES = {FIRST: 0.0, HIGHEST: 0.5, LAST: 1.0}
 _WHEN = re.compile(r"(?<!\d)(\d{1,15})\W{0,40}(?:\([^()\d]{1,40}\)\W{0,4})?$")
 _SAVED = re.compile(r"^(?:check-?points?|ckpts?)\b", re.I)
 _CODE = re.compile(r"`([^`]+)`")
@@ -74,33 +71,6 @@ def cells_of(line: str) -> list[tuple[str, list[str]]]:
     ways = [s for s in ("│", "|", "\t", ",", ";", "&") if s in line]
     ways += ["  ", " "] if not ways or "," in line else []
     return [(s, [cell.strip(' *`"') for cell in split_cells(line, s)]) for s in ways]
-
-
-def _bare(cell: str) -> str:
-    """The number of a cell without the step behind it (``0.664 @ step 140``); of ``0.7-0.8`` the middle."""
-    number = _AT.sub("", cell)
-    middle = end_of_span(number)
-    return number if middle is None else str(middle)
-
-
-def course(pairs: Iterable[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
-    """What the cells of one run tell of its course, one list of pairs a moment.
-
-    ``0.1 → 0.4`` is of several moments; a heading that says ``initial``, ``best`` or ``final`` tells of which one; every
-    other cell is of the last.
-    """
-    moments: dict[float, list[tuple[str, Any]]] = {}
-    for name, cell in pairs:
-        signal, statistic = split_statistic(name)
-        values = _THEN.split(cell) if isinstance(cell, str) else [cell]
-        if len(values) > 1 and all(map(is_number, values)):
-            for i, value in enumerate(values):
-                moments.setdefault(i / (len(values) - 1), []).append((name, value))
-            continue
-        at = _PLACES.get(statistic)
-        cell = _bare(cell) if isinstance(cell, str) else cell
-        moments.setdefault(1.0 if at is None else at, []).append((name if at is None else signal, cell))
-    return [moments[at] for at in sorted(moments)]
 
 
 class Table:
@@ -357,7 +327,7 @@ class TransposedTable:
         else:
             cut = next((cells for separator, cells in cells_of(line) if separator == self._separator), [])
             name, cells = (cut[0], cut[1:]) if len(cut) == n + 1 else ("", [])
-        if not name or len(self._cells) >= _MAX_ROWS or not any(map(is_number, map(_bare, cells))):
+        if not name or len(self._cells) >= _MAX_ROWS or not any(map(is_number, map(bare, cells))):
             return False
         self._cells.append((name, cells))
         return True
@@ -365,7 +335,8 @@ class TransposedTable:
     def finish(self) -> Iterator[Row]:
         """The rows of a table that has ended, one a column."""
         places, cells, self._places, self._cells = self._places, self._cells, [], []
-        if not any(self._translator.knows(name) or self._translator.knows(split_statistic(name)[0]) for name, _ in cells):
+        knows = self._translator.knows
+        if not any(knows(name) or knows(split_statistic(name)[0]) for name, _ in cells):
             return
         for i, place in enumerate(places):
             if place == Place():  # a column of remarks
