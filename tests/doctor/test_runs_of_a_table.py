@@ -24,6 +24,30 @@ COLUMNS = """\
 | response_length/mean | 512 (all cut) | 1489 |
 | completions/clipped_ratio | 1.00 | 0.02 |
 """
+SWEEP = """\
+| learning rate | best val accuracy | final val accuracy | format reward (final) |
+|---|---|---|---|
+| 2e-6 | **0.51** @ step 80 | 0.50 | 0.9 |
+| 5e-5 | 0.48 @ step 20 * | 0.02 @ step 90 | 0.1 |
+"""
+ARROWS = """\
+| run | reward | grad_norm |
+|---|---|---|
+| small | 0 → 0 → 0 → 0 → 0 | 0 |
+| large | 0.1 → 0.2 → 0.2 → 0.3 → 0.4 | 0.3 |
+"""
+RANGES = """\
+| Metric | first try | second try |
+|---|---|---|
+| completions/clipped_ratio | 0.93-0.99 | 0.00-0.04 |
+| reward_std | 0.05\u20130.12 | 0.12\u20130.25 |
+"""
+BEST = """\
+| metric | with a baseline | without one |
+|---|---|---|
+| best val accuracy | 0.61 @ step 150 | 0.58 |
+| final val accuracy | 0.61 | 0.11 |
+"""
 
 
 def written(tmp_path: Path, words: str) -> Report:
@@ -37,6 +61,10 @@ def written(tmp_path: Path, words: str) -> Report:
     [
         (ROWS, "base prompt", "no-learning-signal-all-zero-reward", 3),
         (COLUMNS, "single turn, 100 steps", "length-truncation", 2),
+        (SWEEP, "5e-5", "no-improvement", 2),
+        (ARROWS, "small", "no-learning-signal-all-zero-reward", 2),
+        (RANGES, "first try", "length-truncation", 2),
+        (BEST, "without one", "no-improvement", 2),
     ],
 )
 def test_every_run_has_a_verdict_and_the_gravest_leads(
@@ -52,6 +80,15 @@ def test_every_run_has_a_verdict_and_the_gravest_leads(
     assert {run["verdict"] for run in others} == {"undecided"}
     for shown in (text(report), text(report, "zh"), page(report)):
         assert all(name in shown for name in runs)
+
+
+def test_a_column_of_the_base_model_stands_before_the_steps(tmp_path: Path) -> None:
+    report = written(
+        tmp_path,
+        "| Metric | Base | Step 10 | Step 20 |\n|---|---|---|---|\n"
+        "| eval accuracy | 41% | 36% | 30% |\n| kl | - | 0.1 | 0.2 |\n",
+    )
+    assert report.history.series("eval/accuracy").steps == [0.0, 10.0, 20.0]
 
 
 def test_rows_of_runs_are_not_taken_for_a_course(tmp_path: Path) -> None:

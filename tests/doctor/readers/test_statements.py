@@ -65,6 +65,13 @@ def named(line: str) -> set[str]:
         ("the KL keeps getting larger", "kl-blowup"),
         ("第 12 步 grad_norm 为 nan", "nonfinite"),
         ("from then on it answers !!!!!!!!!!!!", "nonfinite"),
+        ("after two hours the trainer simply hangs", "run-stopped"),
+        ("训练到第 40 步就卡死", "run-stopped"),
+        ("the reward quickly dropped to -2", "catastrophic-update"),
+        ("our KL grows rapidly from step 5 on", "kl-blowup"),
+        ("the score reached its maximum of 1 within 30 steps", "saturated-all-one-reward"),
+        ("now all outputs are empty", "constant-answer"),
+        ("模型的回答全部都是空的", "constant-answer"),
     ],
 )
 def test_what_an_author_found_is_named(line: str, code: str) -> None:
@@ -90,6 +97,9 @@ def test_what_an_author_found_is_named(line: str, code: str) -> None:
         "eval loss is decreasing",
         "a higher KL than before is rising trust",
         "the probe saw one spike of the KL",
+        "no run hangs any more",
+        "the reward reached its maximum of 1.5 per turn",
+        "an empty answer scores -1",
     ],
 )
 def test_what_is_denied_is_not(line: str) -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from levelhead.doctor.readers.base import Row
+from levelhead.doctor.readers.values import end_of_span, is_number
 
 FIRST, LAST, MEAN, LOWEST, HIGHEST = "first", "last", "mean", "min", "max"
 ORDER = (FIRST, LOWEST, MEAN, HIGHEST, LAST)
 """The statistics of a run that are read, in the order in which a diagnosis looks at them."""
 
 _WORDS = {
-    FIRST: "first start initial begin beginning before pre baseline untrained init initially started starting",
+    FIRST: "first start initial begin beginning before pre base baseline untrained init initially started starting",
     LAST: "last final end after post latest current now trained finally ended ending",
     MEAN: "mean avg average overall",
     LOWEST: "min minimum lowest trough",
-    HIGHEST: "max maximum peak highest",
+    HIGHEST: "max maximum peak highest best",
 }
 _STATISTIC = {word: statistic for statistic, words in _WORDS.items() for word in words.split()}
 _ELSEWHERE = {
@@ -38,6 +41,10 @@ _STEP = re.compile(
     r"(?P<step>\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?P<thousand>k)?(?:\s(?:steps?|it))?$",
     re.IGNORECASE,
 )
+_THEN = re.compile(r"\s{0,4}(?:→|->|=>|⟶)\s{0,4}")
+_AT = re.compile(r"\s{0,4}@\s?(?:step|iter\w{0,8})?\s?\d{1,12}\W{0,3}$", re.I)
+_PLACES = {FIRST: 0.0, HIGHEST: 0.5, LAST: 1.0}
+"""Where in a run the statistics lie that its course is read from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,33 @@ def split_statistic(name: str) -> tuple[str, str]:
     if front and (statistic := _STATISTIC.get(tail.lower())):
         return front, statistic
     return "", ""
+
+
+def bare(cell: str) -> str:
+    """The number of a cell without the step behind it (``0.664 @ step 140``); of ``0.7-0.8`` the middle."""
+    number = _AT.sub("", cell)
+    middle = end_of_span(number)
+    return number if middle is None else str(middle)
+
+
+def course(pairs: Iterable[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
+    """What the cells of one run tell of its course, one list of pairs a moment.
+
+    ``0.1 → 0.4`` is of several moments; a heading says of which its cells are by ``initial``, ``best`` or ``final``;
+    every other cell is of the last.
+    """
+    moments: dict[float, list[tuple[str, Any]]] = {}
+    for name, cell in pairs:
+        signal, statistic = split_statistic(name)
+        values = _THEN.split(cell) if isinstance(cell, str) else [cell]
+        if len(values) > 1 and all(map(is_number, values)):
+            for i, value in enumerate(values):
+                moments.setdefault(i / (len(values) - 1), []).append((name, value))
+            continue
+        at = _PLACES.get(statistic)
+        cell = bare(cell) if isinstance(cell, str) else cell
+        moments.setdefault(1.0 if at is None else at, []).append((name if at is None else signal, cell))
+    return [moments[at] for at in sorted(moments)]
 
 
 class Steps:

@@ -157,7 +157,7 @@ TABLE = Path(__file__).with_name("statements.yaml")
 _HINT = re.compile(
     "sign|deadlock|loss|scor|accura|eval|clip|garbled|repeat|!!!|game|gaming|eos|identical|dead|signal|variance|advantage|gradient|stuck|fail|template|header|eot|prompt|mask|padding|"
     "updates?|collaps|group|reward|hack|improv|learning|better|length|trunc|cut off|limit|entropy|kl|grad|lr|logprob|"
-    "mismatch|exploit|policy|always|[\u4e00-\u9fff\uac00-\ud7a3]",
+    "mismatch|exploit|policy|always|hang|hung|freez|empty|[\u4e00-\u9fff\uac00-\ud7a3]",
     re.IGNORECASE,
 )
 _LONGEST = 600

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from levelhead.doctor.readers.base import CORE, SAMPLE, Row, Translator
-from levelhead.doctor.readers.places import Place, place_of
+from levelhead.doctor.readers.places import FIRST, Place, bare, course, place_of, split_statistic
 from levelhead.doctor.readers.shapes import RULE
 from levelhead.doctor.readers.values import end_of_span, is_number
 
@@ -24,7 +24,7 @@ _TIME = re.compile(
 """Headings of a first column that tells when a row was, under a name that is no step's."""
 _RUN = re.compile(
     r"^(?:runs?|arms?|methods?|models?|config\w*|variants?|experiments?|exps?|settings?|tasks?|conditions?|systems?|"
-    r"strateg(?:y|ies)|algorithms?|versions?|方法|模型|实验|配置|任务|算法|设置|版本|策略)\b",
+    r"strateg(?:y|ies)|algorithms?|versions?|seeds?|lr|learning.?rate|方法|模型|实验|配置|任务|算法|设置|版本|策略|学习率)\b",
     re.I,
 )
 """Headings of a first column that names a run a row."""
@@ -122,7 +122,9 @@ class Table:
     def accept(self, cells: Sequence[str]) -> bool:
         """Take ready-made cells as the header if they name known signals."""
         names = self._names(cells)
-        signals = [self._translator.keys.lookup(name) if name else None for name in names]
+        lookup = self._translator.keys.lookup
+        summary = any(split_statistic(name)[1] for name in names[1:] if name)
+        signals = [lookup(name) or lookup(split_statistic(name)[0]) if name else None for name in names]
         targets = {target.name for target in signals if target}
         useful = targets & CORE or any(t.startswith(("rewards/", "eval/")) for t in targets)
         timed = bool(names[0] and not signals[0] and _TIME.match(names[0]) and "step" not in targets)
@@ -133,7 +135,8 @@ class Table:
         if not useful or (len(targets) + timed < 2 and len(cells) > 2) or any(is_number(cell) for cell in cells):
             return False
         self._header, self._fixed, self._timed = names, False, timed
-        self._runs = bool(names[0] and not signals[0] and _RUN.match(names[0]) and not targets & {"step", "epoch"})
+        named = names[0] and _RUN.match(names[0]) and (summary or not signals[0])
+        self._runs = bool(named and not targets & {"step", "epoch"})
         if self._timed and names[0] and _SAVED.match(names[0]):
             # Checkpoints are scored when they are done: what their table shows is held out.
             self._header = [f"eval/{name}" if name and name != names[0] else name for name in names]
@@ -164,28 +167,31 @@ class Table:
         plain, code = cell.strip("*` "), _CODE.search(cell)
         return code.group(1) if code and not self._translator.knows(plain) else plain
 
-    def row(self, line: str, number: int) -> tuple[bool, Row | None]:
-        """Read a line under the header.
+    def row(self, line: str, number: int) -> list[Row] | None:
+        """The rows of a line under the header (none for rules); ``None`` for a line that does not belong to the table.
 
-        Returns:
-            Whether the line belongs to the table, and its row (``None`` for rules and rows without a metric).
+        A line is one row, or several where it tells of several moments of a run.
         """
         if RULE.match(line):
-            return True, None
+            return []
         cells = _REMARK.sub("", line).split() if self._fixed else split_cells(line, self._separator)
         if len(cells) == len(self._parts) < len(self._header):
             cells = _apart(cells, self._parts)
         if len(cells) == len(self._header) + 1 and self._separator in "  " and (place := place_of(cells[0])):
             # The heading of a column of statistics is blank.
-            return True, self.cells(cells[1:], number, place.statistic) if place.statistic else None
+            return self.cells(cells[1:], number, place.statistic) if place.statistic else []
         if len(cells) != len(self._header):
             cells = line.split()
             if len(cells) != len(self._header) or self._separator not in ("  ", "\t"):
-                return False, None
-        return True, self.cells(cells, number)
+                return None
+        return self.cells(cells, number)
 
-    def cells(self, cells: Sequence[str], number: int, statistic: str = "") -> Row | None:
-        """The row of ready-made cells; a first one that names a statistic makes it the whole run's."""
+    def cells(self, cells: Sequence[str], number: int, statistic: str = "") -> list[Row]:
+        """The rows of ready-made cells; a first one that names a statistic makes them the whole run's."""
+        if self._runs:
+            named = [(name, cell) for name, cell in zip(self._header, cells, strict=False) if name and cell]
+            rows = (self._translator.row(pairs, number, least=0) for pairs in course(named[1:]))
+            return [replace(row, run=cells[0].strip("*` ")) for row in rows if row]
         place = None if self._timed or statistic or not cells else place_of(cells[0])
         if (
             place is not None
@@ -194,7 +200,7 @@ class Table:
             and not self._translator.knows(self._header[0] or "")
         ):
             if not place.statistic:
-                return None
+                return []
             statistic = place.statistic
         pairs: list[tuple[str, str | float]] = []
         for i, (name, cell) in enumerate(zip(self._header, cells, strict=False)):
@@ -204,7 +210,7 @@ class Table:
             if i == 0 and self._timed:
                 when = span.group(2) if span else (match.group(1) if (match := _WHEN.search(cell)) else None)
                 if when is None:
-                    return None
+                    return []
                 pairs.append(("step", when))
             elif span and "step" in name.lower():
                 pairs.append((name, span.group(2)))
@@ -216,8 +222,8 @@ class Table:
                 pairs.append((name, cell if end is None else end))
         row = self._translator.row(pairs, number, least=0)
         if row and statistic:
-            return Row(None, dict(row.values), None, number, statistic)
-        return replace(row, run=cells[0].strip("*` ")) if row and self._runs else row
+            return [Row(None, dict(row.values), None, number, statistic)]
+        return [row] if row else []
 
 
 class HtmlTable:
@@ -227,17 +233,17 @@ class HtmlTable:
         self._table = Table(translator)
         self._cells: list[str] = []
 
-    def feed(self, line: str, number: int) -> Row | None:
-        """Take the cells of a line; a row comes out at ``</tr>`` (or ``</thead>``)."""
+    def feed(self, line: str, number: int) -> list[Row]:
+        """Take the cells of a line; rows come out at ``</tr>`` (or ``</thead>``)."""
         self._cells += [_TAG.sub("", cell).strip() for cell in _CELL.findall(line)][:_MAX_COLUMNS]
         if "</tr" not in line.lower() and "</thead" not in line.lower():
-            return None
+            return []
         cells, self._cells = self._cells, []
-        if self._table.open and cells and (row := self._table.cells(cells, number)):
-            return row
+        if self._table.open and cells and (rows := self._table.cells(cells, number)):
+            return rows
         if len(cells) >= 2:
             self._table.accept(cells)
-        return None
+        return []
 
 
 _CORNER_WORDS = (
@@ -294,7 +300,8 @@ class TransposedTable:
         bare = [place.step for place in useful if place.bare and place.step is not None]
         if bare and (len(useful) < 2 or bare != sorted(set(bare)) or (blank and len(bare) < 3)):
             return False
-        self._places = [place or Place() for place in places]
+        before = Place(step=0.0) if any(place.step for place in useful) else None
+        self._places = [before if before and p and p.statistic == FIRST else p or Place() for p in places]
         self._separator, self._cells = separator, []
         return True
 
@@ -320,7 +327,7 @@ class TransposedTable:
         else:
             cut = next((cells for separator, cells in cells_of(line) if separator == self._separator), [])
             name, cells = (cut[0], cut[1:]) if len(cut) == n + 1 else ("", [])
-        if not name or len(self._cells) >= _MAX_ROWS or not any(map(is_number, cells)):
+        if not name or len(self._cells) >= _MAX_ROWS or not any(map(is_number, map(bare, cells))):
             return False
         self._cells.append((name, cells))
         return True
@@ -328,15 +335,17 @@ class TransposedTable:
     def finish(self) -> Iterator[Row]:
         """The rows of a table that has ended, one a column."""
         places, cells, self._places, self._cells = self._places, self._cells, [], []
-        if not any(self._translator.knows(name) for name, _ in cells):
+        knows = self._translator.knows
+        if not any(knows(name) or knows(split_statistic(name)[0]) for name, _ in cells):
             return
         for i, place in enumerate(places):
             if place == Place():  # a column of remarks
                 continue
             pairs: list[tuple[str, Any]] = [(name, row[i]) for name, row in cells if row[i]]
-            if row := self._translator.row(pairs, self._number, least=0):
-                epoch = place.epoch if place.epoch is not None else row.epoch
-                yield Row(place.step, row.values, epoch, self._number, place.statistic, run=place.run)
+            for moment in course(pairs) if place.run else [pairs]:
+                if row := self._translator.row(moment, self._number, least=0):
+                    epoch = place.epoch if place.epoch is not None else row.epoch
+                    yield Row(place.step, row.values, epoch, self._number, place.statistic, run=place.run)
 
 
 class LongTable:

@@ -202,8 +202,7 @@ class TextReader:
     def _markup(self, text: str) -> list[Row] | None:
         if not ("<t" in text or "</t" in text) or not _CELLS.search(text):
             return None
-        row = self._html.feed(text, self._number)
-        return [self._steps.place(row)] if row else []
+        return [self._steps.place(row) for row in self._html.feed(text, self._number)]
 
     def _progress_bar(self, text: str) -> list[Row] | None:
         """Numbers behind a progress bar: a trainer's only log, or a rounded copy of the rows it prints beside it."""
@@ -223,9 +222,9 @@ class TextReader:
     def _table_row(self, text: str) -> list[Row] | None:
         if not self._table.open:
             return None
-        mine, row = self._table.row(text, self._number)
-        if mine:
-            return [self._steps.place(row)] if row else []
+        rows = self._table.row(text, self._number)
+        if rows is not None:
+            return [self._steps.place(row) for row in rows]
         if not text.strip() or text.lstrip().startswith(_FENCE):
             return None
         self._table.close()
