@@ -6,6 +6,7 @@ Importing takes a process longer than a small run: one process imports, and thos
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -24,6 +25,11 @@ import small_run
 from levelhead.recipe.model import Model
 from small_run import metrics
 
+IMPORTED = (
+    *("levelhead.api", "levelhead.training.run", "levelhead.preflight", "levelhead.doctor.report", "levelhead.guard"),
+    *("levelhead.report.page", "levelhead.tasks.function.task", "levelhead.rollout.generators.vllm.generator", "peft"),
+)
+"""What a run imports on its way."""
 STEPS = 6
 BROKEN_AT, BACK_AT, KILLED_AT = 2, 3, 3
 GRPO = {
@@ -91,7 +97,8 @@ class Launcher:
 
 def serve() -> None:
     """Fork the processes that lines of stdin ask for, and answer each with the exit codes of its processes."""
-    import levelhead.training.run  # noqa: F401 - for all processes at once
+    for name in IMPORTED:  # for all processes at once
+        importlib.import_module(name)
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

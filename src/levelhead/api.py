@@ -284,7 +284,7 @@ def check(
     if printer is None:
         return preflight(setup)
     with printer:
-        report = preflight(setup, tell=printer.tell, progress=printer.progress, stage=printer.stage)
+        report = preflight(setup, tell=printer.tell, progress=printer.progress, on_need=printer.begin)
     printer.finish(report)
     return report
 
@@ -295,7 +295,7 @@ def _preflight(setup: Setup, folder: RunDir, ranks: Ranks, language: Language) -
     from levelhead.preflight.progress import Printer
 
     with Printer(language=language, error=True) as printer:
-        report = preflight(setup, ranks=ranks, tell=printer.tell, progress=printer.progress, stage=printer.stage)
+        report = preflight(setup, ranks=ranks, tell=printer.tell, progress=printer.progress, on_need=printer.begin)
     if not ranks.rank:
         printer.finish(report)
     folder.path.mkdir(parents=True, exist_ok=True)

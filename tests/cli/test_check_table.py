@@ -20,7 +20,7 @@ FAILED = Vocabulary().fail(
 def shown(capsys: pytest.CaptureFixture[str], *outcomes: Outcome, **options: object) -> str:
     printer = Printer(**options)  # type: ignore[arg-type]
     with printer:
-        printer.stage("data")
+        printer.begin("data")
         for outcome in outcomes:
             printer.tell(outcome)
     printer.finish(Report(outcomes, 1.25))
@@ -63,7 +63,7 @@ def test_texts_are_chinese_for_a_reader_of_chinese_and_their_lines_are_full(
 def test_on_a_terminal_a_bar_takes_the_place_of_the_stages(capsys: pytest.CaptureFixture[str]) -> None:
     printer = Printer(colour=True)
     with printer:
-        printer.stage("data")
+        printer.begin("data")
         printer.progress("tokens/vocabulary", 0.25)
         printer.tell(FAILED)
     captured = capsys.readouterr()

@@ -42,7 +42,7 @@ from levelhead.training.rundir import RunDir
 from levelhead.training.step_result import step_timings
 from small_run import TINY, recipe
 
-NO_METRICS = {"step", "stage"}
+NON_METRIC_KEYS = {"step", "stage"}
 ANYBODYS = {"eval/{task}/{name}", "eval/{task}/{page}/{part}"}
 """Names that a user's task or environment chooses; the house's own are declared one by one."""
 SLACK = 1e-6
@@ -71,7 +71,7 @@ class Reading:
 def readings(run: Path) -> Iterator[Reading]:
     for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        yield from (Reading(name, row[name], row["stage"]) for name in row.keys() - NO_METRICS)
+        yield from (Reading(name, row[name], row["stage"]) for name in row.keys() - NON_METRIC_KEYS)
 
 
 def thirds(_: FunctionTask, prompt: Prompt) -> Mapping[str, str]:

@@ -140,7 +140,7 @@ def compare(rehearsal: Rehearsal, variant: Variant | None = None) -> list[Compar
     return comparisons
 
 
-def needs_scores(settings: Settings) -> bool:
+def needs_recompute(settings: Settings) -> bool:
     """Whether tokens are scored by the trainer before the first update; those are the old log-probabilities then."""
     grpo = settings.grpo
     uses_entropy = "entropies_gkt" in grpo.advantage.make().needs or grpo.loss.top_entropy is not None
@@ -235,7 +235,7 @@ def _old(
     right = sampled
     if own and update.index == 0:
         return new
-    if own and needs_scores(variant.settings) and number in scored:
+    if own and needs_recompute(variant.settings) and number in scored:
         right = scored[number][0]
     if variant.old == "previous":
         before = [u for u in rehearsal.updates if u.batch == update.batch and u.index < update.index]

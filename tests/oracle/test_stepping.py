@@ -78,7 +78,7 @@ class Bench:
             self.updater.factor = self.factor
             rate = self.updater.learning_rate * self.logged
             self.stepping.gradient()
-            norm = self.updater.clip() * self.norm
+            norm = self.updater.prepare() * self.norm
             self.clipped(self, number)
             violations += self.stepping.clipped(norm, self.recipe.max_grad_norm)
             self.step(self, number)

@@ -18,7 +18,7 @@ from levelhead.training.advantages import AdvantageEstimator
 from levelhead.training.grpo import GrpoTrainer
 from levelhead.training.optim import Updater
 from levelhead.training.run import Run
-from levelhead.training.signs import SignAudits
+from levelhead.training.signs import UpdateAudits
 from levelhead.training.step_result import Update
 from levelhead.training.update_metrics import REFERENCE_GAP
 from oracle.batch_advantages import BATCH, BatchAdvantages
@@ -63,7 +63,7 @@ class Watched:
             patch.object(module, "deal_minibatches", self._around(module.deal_minibatches, self._deal)),
             patch.object(GrpoTrainer, "_gradient", self._around(GrpoTrainer._gradient, self._made)),
             # Numbers are complete once the update has been audited; the guard, which comes after, may change them.
-            patch.object(SignAudits, "before", self._around(SignAudits.before, self._numbers)),
+            patch.object(UpdateAudits, "before", self._around(UpdateAudits.before, self._numbers)),
             patch.object(module, "summarise", self._around(module.summarise, self._sums)),
             patch.object(Auditor, "finish", self._finish(Auditor.finish)),
             patch.object(GradientMerger, "finish", self._around(GradientMerger.finish, self._merge)),
@@ -139,7 +139,7 @@ class Watched:
     def _made(self, _: Any, trainer: GrpoTrainer, *__: Any) -> None:
         self._trainer = trainer
 
-    def _numbers(self, _: Any, __: SignAudits, update: Update) -> None:
+    def _numbers(self, _: Any, __: UpdateAudits, update: Update) -> None:
         assert self.recipe.grpo is not None
         trainer, plan = self._trainer, update.plan
         coefficients, grpo = trainer.objective.coefficients, self.recipe.grpo

@@ -16,7 +16,7 @@ from levelhead.records import Group, Prompt, Rollout, Score, Turn
 from levelhead.training.advantages import AdvantageEstimator, GroupAdvantages, make_shapers
 from levelhead.training.batch import make_batch
 from levelhead.training.prepare import make_objective
-from levelhead.training.recompute import Scores, TokenScores, needs_scores
+from levelhead.training.recompute import Recomputed, TokenStatistics, needs_recompute
 
 
 def turn(n: int = 2, finish: str = "stop") -> Turn:
@@ -38,7 +38,7 @@ def estimator(shaping: dict[str, Any] | None = None, task: str = "t", **grpo: An
 
 
 def assign(
-    made: AdvantageEstimator, groups: Sequence[Group], scores: Scores | None = None, coef: float = 0.0
+    made: AdvantageEstimator, groups: Sequence[Group], scores: Recomputed | None = None, coef: float = 0.0
 ) -> list[GroupAdvantages]:
     return made.assign(groups, scores, {g.prompt.task: coef for g in groups})[0]
 
@@ -151,11 +151,11 @@ def test_workflow_aware_breaks_ties_by_features() -> None:
     assert assign(estimator(advantage=advantage), [group([1.0] * 4, parts=by_parts)]) == [tied]
 
 
-def recomputed(groups: Sequence[Group], *, logp: float = -1.0, reference: float | None = None) -> Scores:
+def recomputed(groups: Sequence[Group], *, logp: float = -1.0, reference: float | None = None) -> Recomputed:
     return [
         [
             [
-                TokenScores(
+                TokenStatistics(
                     (logp,) * len(t.completion_ids),
                     tuple(0.1 * (i + 1) for i in range(len(t.completion_ids))),
                     None if reference is None else (reference,) * len(t.completion_ids),
@@ -171,7 +171,7 @@ def recomputed(groups: Sequence[Group], *, logp: float = -1.0, reference: float 
 def test_gtpo_gives_every_token_of_every_turn_its_own_advantage() -> None:
     groups = [group([0.0, 1.0, 1.0, 0.0], turns=[1, 2, 1, 1])]
     made = estimator(advantage={"kind": "gtpo"})
-    assert needs_scores(made.config)
+    assert needs_recompute(made.config)
     (credit,) = assign(made, groups, recomputed(groups))
     assert credit.tokens is not None
     assert [len(row) for row in credit.tokens] == [r.length for r in groups[0].rollouts]

@@ -38,7 +38,7 @@ def test_updates_are_those_of_adamw_computed_by_hand() -> None:
     for step in range(5):
         give_gradients(trained, step)
         gradients = [p.grad.double() for p in trained]
-        updater.clip()
+        updater.prepare()
         rate = updater.learning_rate
         updater.step()
         # Loshchilov and Hutter 2019, algorithm 2.
@@ -63,7 +63,7 @@ def test_the_state_of_an_optimizer_that_was_not_fused_goes_on() -> None:
     updater.optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for parameters in (plain, copies):
         give_gradients(parameters, 1)
-    updater.clip()
+    updater.prepare()
     for group in optimizer.param_groups:
         group["lr"] = updater.learning_rate
     optimizer.step()
@@ -82,7 +82,7 @@ def test_muon_steps_a_matrix_by_its_orthogonalised_gradient_and_the_rest_by_adam
     give_gradients([matrix, vector, plain], 0)
     gradient = matrix.grad
     assert gradient is not None
-    updater.clip()
+    updater.prepare()
     updater.step()
     u, _, v = torch.linalg.svd(gradient, full_matrices=False)
     # 0.2 sqrt(max(n, m)) makes the step's root mean square that of AdamW's (Liu et al. 2025, section 2.2).
@@ -100,7 +100,7 @@ def test_muon_goes_on_from_its_saved_state_as_if_it_had_not_stopped() -> None:
     def train(parameters: list[nn.Parameter], updater: Updater, steps: range) -> None:
         for step in steps:
             give_gradients(parameters, step)
-            updater.clip()
+            updater.prepare()
             updater.step()
 
     whole = weights()
@@ -122,7 +122,7 @@ def test_muon_alone_steps_a_lora_adapter_which_is_nothing_but_matrices() -> None
     before = [p.detach().clone() for p in policy.parameters]
     updater = Updater(policy.parameters, MUON, steps=2, matrices=policy.matrices)
     give_gradients(policy.parameters, 0)
-    updater.clip()
+    updater.prepare()
     updater.step()
     assert all(not torch.equal(p, old) for p, old in zip(policy.parameters, before, strict=True))
     again = Updater(policy.parameters, MUON, steps=2, matrices=policy.matrices)
@@ -162,7 +162,7 @@ def test_an_update_that_products_round_away_is_measured() -> None:
         updater = Updater(weights, Optimizer(learning_rate=1e-6), 5)
         updater.rounds_to = kind
         weights[0].grad = torch.ones(8, 8)
-        updater.clip()
+        updater.prepare()
         updater.step()
         assert updater.visible.get("update/visible") == seen
 
@@ -175,7 +175,7 @@ def test_updates_that_add_up_come_to_be_seen() -> None:
     shown = []
     for _ in range(4):
         weights[0].grad = torch.ones(8, 8)
-        updater.clip()
+        updater.prepare()
         updater.step()
         shown.append(updater.visible["update/visible_cosine"])
     assert shown[0] == 0
@@ -199,7 +199,7 @@ def shifts(kind: str, steps: int = 4, stop: int = 4) -> tuple[list[nn.Parameter]
             updater = Updater(trained, config, steps=steps)
             updater.load(torch.load(state, weights_only=True))
         give_gradients(trained, step)
-        updater.clip()
+        updater.prepare()
         updater.step()
     return trained, updater
 

@@ -71,12 +71,12 @@ def check(
         return
     if gpu is not None or prompt_tokens is not None or processes is not None:
         raise InputError("--gpu, --prompt-tokens and --processes are for --plan: levelhead check RECIPE --plan")
-    from levelhead.api import check as make
+    from levelhead.api import check as run_checks
     from levelhead.preflight.progress import Printer
     from levelhead.recipe import load
 
     printer = None if as_json else Printer(everything=everything, evidence=evidence, language=language)
-    report = make(load(recipe, overrides or []), printer=printer)
+    report = run_checks(load(recipe, overrides or []), printer=printer)
     if as_json:
         say_json({"status": report.status, "seconds": round(report.seconds, 1), "checks": report.to_json()})
     if report.failures:

@@ -16,7 +16,7 @@ from levelhead.diagnosis.ranking import Diagnosis, Finding, diagnose
 from levelhead.diagnosis.reward_trend import RewardTrend
 from levelhead.diagnosis.trend import trend
 from levelhead.doctor.readers.base import Reader, Translator, Unread
-from levelhead.doctor.readers.collect import Collector
+from levelhead.doctor.readers.collect import HistoryBuilder
 from levelhead.doctor.readers.detect import HEAD, recognise
 from levelhead.doctor.readers.sources import CHUNK, Log, open_reader, read_events, read_files
 from levelhead.doctor.render import finding_line
@@ -225,7 +225,7 @@ class _Tail:
         self._offset = 0
         self._seen: tuple[int, int] | None = None
         self._reader: Reader | None = None
-        self._collector = Collector(Unread())
+        self._collector = HistoryBuilder(Unread())
         self._whole: Log | None = None
         self._judged = 0
         self._events: list[dict[str, Any]] = []

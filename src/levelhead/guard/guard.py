@@ -13,11 +13,11 @@ from levelhead.diagnosis.findings import CATALOGUE
 from levelhead.diagnosis.history import History
 from levelhead.diagnosis.ranking import Finding, diagnose
 from levelhead.guard import messages, remedy
-from levelhead.guard.health import HealthTracker, Reading
+from levelhead.guard.health import AnswerDependence, HealthTracker
 from levelhead.guard.invariants import Invariants, Violation
 from levelhead.guard.remedy import RecentStatistics
 from levelhead.message import Phrase, chinese
-from levelhead.recipe.guard import Guard as Bounds
+from levelhead.recipe.guard import Guard as GuardSection
 from levelhead.records import ActionKind, Change, CoefficientOverrides, Decision, Event, Severity, StepRecord
 
 FIRST_LOOK = 8
@@ -38,7 +38,7 @@ GIVE_BACK_AFTER = 24
 AT_REST = CoefficientOverrides().to_json()
 
 
-def make_guard(bounds: Bounds) -> LiveGuard | None:
+def make_guard(bounds: GuardSection) -> LiveGuard | None:
     """The guard that a recipe asks for; ``None`` where it is off."""
     return None if bounds.policy == "off" else LiveGuard(bounds)
 
@@ -50,11 +50,11 @@ class LiveGuard:
         bounds: The recipe's ``guard`` section.
     """
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: GuardSection) -> None:
         self.bounds = bounds
         self.history = History()
         self._health = HealthTracker(bounds)
-        self._reading = Reading(bounds.window)
+        self._dependence = AnswerDependence(bounds.window)
         self._invariants = Invariants()
         self._overrides = CoefficientOverrides()
         self._good = RecentStatistics()
@@ -125,7 +125,7 @@ class LiveGuard:
         """Look at a complete step."""
         self.history.append(record.step, record.values)
         self._health.add(record.values)
-        self._reading.add(record.values)
+        self._dependence.add(record.values)
         decisions, self._pending = self._pending, []
         decisions += self._broken(record.step, self._invariants.after(record.values))
         self._keep = False
@@ -133,7 +133,7 @@ class LiveGuard:
             return [*decisions, *fallen]
         decisions += self._ease(record.step)
         decisions += self._look(record.step)
-        if self.corrects and self._health.sound(self._good) and self._reading.sound:
+        if self.corrects and self._health.sound(self._good) and self._dependence.sound:
             self._keep, self._good = True, self._health.statistics(record.step)
         elif self._good.entropy is None:
             self._good = replace(
@@ -149,10 +149,10 @@ class LiveGuard:
             what = messages.VALIDITY() if code == "update-collapse" else messages.REWARD()
             text = messages.FELL(what=what, best=fall.best, now=fall.now, steps=fall.readings)
             evidence = asdict(fall)
-        elif case := self._reading.stuck(self.bounds.patience):
-            code, text, evidence = CONSTANT, self._reading.describe(case), remedy.evidence_of(case)
-            if not self._reading.has_read(case.task):  # there are no weights to go back to that did
-                self._reading.restart()
+        elif case := self._dependence.stuck(self.bounds.patience):
+            code, text, evidence = CONSTANT, self._dependence.describe(case), remedy.evidence_of(case)
+            if not self._dependence.has_read(case.task):  # there are no weights to go back to that did
+                self._dependence.restart()
                 return [self._stop(step, code, text, evidence)]
         elif self._health.locked(self._good) and not self._solved():
             code, text = "deadlock", messages.NO_CONTRAST(steps=self._health.dead)
@@ -181,7 +181,7 @@ class LiveGuard:
             text += messages.BACK(step=self._good.step, factor=self._overrides.learning_rate)
         if code == CONSTANT or not self.corrects:  # what one answer earned is no level to be held against
             self._health.rebase()
-        self._reading.restart()
+        self._dependence.restart()
         evidence |= {
             f"{name}_knob": value for name, value in self._overrides.to_json().items() if value != AT_REST[name]
         }
@@ -350,7 +350,7 @@ class LiveGuard:
             **({"seen": self._seen} if self._seen else {}),  # checkpoints of before have none
             "next_look": self._next_look,
             "invariants": self._invariants.state_dict(),
-            "reading": self._reading.state_dict(),
+            "reading": self._dependence.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -365,7 +365,7 @@ class LiveGuard:
         if "invariants" in state:  # not in checkpoints of before they were watched
             self._invariants.load_state_dict(state["invariants"])
         if "reading" in state:  # nor in those of before answers were
-            self._reading.load_state_dict(state["reading"])
+            self._dependence.load_state_dict(state["reading"])
 
 
 def _redraws(code: str) -> bool:

@@ -15,7 +15,7 @@ from levelhead.diagnosis.stats import mean
 from levelhead.guard import messages
 from levelhead.guard.remedy import RecentStatistics
 from levelhead.message import Phrase
-from levelhead.recipe.guard import Guard as Bounds
+from levelhead.recipe.guard import Guard as GuardSection
 
 STANDARD_ERRORS = 4.75
 """Standard errors by which a level must lie below the best one."""
@@ -138,7 +138,7 @@ class HealthTracker:
         bounds: The recipe's.
     """
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: GuardSection) -> None:
         self._bounds = bounds
         self.reward = Level(bounds.window, bounds.drop)
         self.validity = Level(bounds.window, bounds.drop)
@@ -241,7 +241,7 @@ Row = dict[str, float]
 """Readings of one step by gauge."""
 
 
-class Reading:
+class AnswerDependence:
     """The newest answers of each task against what they told of the prompt at their best.
 
     Args:

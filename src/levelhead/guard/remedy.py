@@ -11,7 +11,7 @@ from typing import Any
 from levelhead.diagnosis import stats
 from levelhead.diagnosis.sameness import Sameness
 from levelhead.guard import messages
-from levelhead.recipe.guard import Guard as Bounds
+from levelhead.recipe.guard import Guard as GuardSection
 from levelhead.records import Change, CoefficientOverrides, Decision, Event
 
 LARGE_UPDATE = "large-update"
@@ -21,7 +21,7 @@ SHORTEST, LONGEST = 0.1, 0.7
 """A new trial is this share of the one before, at least and at most."""
 
 
-def trust_region(step: int, trials: Sequence[Change], bounds: Bounds) -> Decision | None:
+def trust_region(step: int, trials: Sequence[Change], bounds: GuardSection) -> Decision | None:
     """Ask for a shorter step where the last trial went too far, by itself or with those before it on its batch.
 
     To second order the KL grows with the square of the way, so the next scale is the root of what is allowed over
@@ -68,13 +68,13 @@ def trust_region(step: int, trials: Sequence[Change], bounds: Bounds) -> Decisio
     return Decision("shrink", event, {"scale": scale, "spent": spent})
 
 
-def _astray(change: Change, bounds: Bounds) -> bool:
+def _astray(change: Change, bounds: GuardSection) -> bool:
     """Whether a step led on, beyond where the policy that sampled the batch is any guide."""
     before, after = change.drift
     return after > max(bounds.batch_kl, before)
 
 
-def _share(change: Change, bounds: Bounds) -> float:
+def _share(change: Change, bounds: GuardSection) -> float:
     """Share of a step that has gone too far which would not."""
     before, after = (math.sqrt(drift) for drift in change.drift)
     if not math.isfinite(change.kl + after):
@@ -117,7 +117,7 @@ class RecentStatistics:
     kl: float | None = None
 
 
-def slower(overrides: CoefficientOverrides, factor: float, bounds: Bounds) -> CoefficientOverrides:
+def slower(overrides: CoefficientOverrides, factor: float, bounds: GuardSection) -> CoefficientOverrides:
     """Take the learning rate down."""
     return replace(overrides, learning_rate=max(overrides.learning_rate * factor, bounds.min_rate))
 
@@ -127,7 +127,7 @@ def faster(overrides: CoefficientOverrides, factor: float, ceiling: float) -> Co
     return replace(overrides, learning_rate=min(overrides.learning_rate * factor, ceiling))
 
 
-def more_entropy(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
+def more_entropy(overrides: CoefficientOverrides, bounds: GuardSection) -> CoefficientOverrides:
     """Add to the entropy bonus, or double what was added."""
     bonus = min(max(2 * overrides.entropy_bonus, FIRST_BONUS), bounds.max_entropy_bonus)
     return replace(overrides, entropy_bonus=bonus, entropy=1.0)
@@ -138,28 +138,28 @@ def less_entropy(overrides: CoefficientOverrides) -> CoefficientOverrides:
     return replace(overrides, entropy_bonus=0.0, entropy=max(overrides.entropy / 4, LEAST_ENTROPY))
 
 
-def raise_kl(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
+def raise_kl(overrides: CoefficientOverrides, bounds: GuardSection) -> CoefficientOverrides:
     """Double the KL coefficients, up to ``max_kl_factor`` times the recipe's."""
     return replace(overrides, kl=min(2 * overrides.kl, bounds.max_kl_factor))
 
 
-def narrower_clip(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
+def narrower_clip(overrides: CoefficientOverrides, bounds: GuardSection) -> CoefficientOverrides:
     """Take a quarter off the clip range."""
     return replace(overrides, clip=max(0.75 * overrides.clip, bounds.min_clip))
 
 
-def warmer(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
+def warmer(overrides: CoefficientOverrides, bounds: GuardSection) -> CoefficientOverrides:
     """Raise the sampling temperature by a tenth, up to ``max_temperature`` times the recipe's."""
     return replace(overrides, temperature=min(1.1 * overrides.temperature, bounds.max_temperature))
 
 
-def more_draws(overrides: CoefficientOverrides, bounds: Bounds) -> CoefficientOverrides:
+def more_draws(overrides: CoefficientOverrides, bounds: GuardSection) -> CoefficientOverrides:
     """Draw once more in place of groups without contrast."""
     return replace(overrides, redraws=min(overrides.redraws + 1, bounds.max_redraws))
 
 
 def after_collapse(
-    overrides: CoefficientOverrides, good: RecentStatistics, now: RecentStatistics, bounds: Bounds
+    overrides: CoefficientOverrides, good: RecentStatistics, now: RecentStatistics, bounds: GuardSection
 ) -> CoefficientOverrides:
     """Go on from good weights otherwise than the last time: slower, and against what changed most.
 

@@ -39,7 +39,7 @@ CERTAIN = 4.0
 
 VISIBLE = 1e-4
 """Share of the gradient's norm that a term must make up before it is judged.  Where all groups are without contrast,
-the natural gradient of the reward is dust of rounding, of any direction, below 1e-5."""
+the unsigned gradient of the reward is dust of rounding, of any direction, below 1e-5."""
 
 
 ALIGNED = 0.5
@@ -84,7 +84,7 @@ class AuditReport:
         metrics: Flat metric name to number, see :meth:`Auditor.finish`.
         errors: One line for each term that enters the update against its sense or carries an impossible value.
         unjudged: Terms whose coefficient could be of either sign: rounding hides it, or a term of the same gradient.
-        strengths: Norm of the natural gradient of each term that takes part, against that of the gradient.
+        strengths: Norm of the unsigned gradient of each term that takes part, against that of the gradient.
     """
 
     metrics: Mapping[str, float]
@@ -114,7 +114,7 @@ class _Audited:
 
 
 class Auditor:
-    """Collects the natural gradients of the terms of one step, and compares them with the gradient that was made.
+    """Collects the unsigned gradients of the terms of one step, and compares them with the gradient that was made.
 
     Call :meth:`add` with the terms of each micro-batch before their graph is freed, make the gradient by any path, clip
     it, and call :meth:`finish` before the optimizer steps.  Costs one backward a term, the memory of one gradient while
@@ -257,14 +257,14 @@ class Auditor:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """The gradient in terms of the natural gradients.
+    """The gradient in terms of the unsigned gradients.
 
     Attributes:
         terms: The k terms that may take part.
         coefs: Coefficient of each in the gradient that is descended.
         errors: Standard error of each; infinite where a term cannot be told from others.
         shares: Norm of what each contributes, against that of the gradient.
-        strengths: Norm of each natural gradient, against that of the gradient.
+        strengths: Norm of each unsigned gradient, against that of the gradient.
         remainder: What they leave unexplained.
         unexplained: Its norm against that of the gradient.
     """
@@ -296,9 +296,9 @@ def _added_up(shares: Mapping[str, float], total: Callable[[Tensor], object]) ->
 def _fit(
     terms: Sequence[_Audited], gradient: Buffer, unit: float, total: Callable[[Tensor], object] | None = None
 ) -> _Fit:
-    """Least squares of the gradient on the natural gradients, scaled to unit length, in float64.
+    """Least squares of the gradient on the unsigned gradients, scaled to unit length, in float64.
 
-    Directions in which the natural gradients do not differ are left out, and a term that needs one of them cannot be
+    Directions in which the unsigned gradients do not differ are left out, and a term that needs one of them cannot be
     judged.  The standard error treats the remainder as noise spread over all entries, of float32's rounding at least;
     of passes coarser than that, whose unit roundoff is ``unit``, as noise that may lie along any one direction.
     """

@@ -28,8 +28,9 @@ it to ``CHECKS`` in ``checks/__init__.py``::
 Rules.  A message is a format string with named fields, and the fields are plain JSON values; a text is never put
 together from finished sentences.  The module imports no torch at its top (the report and ``--explain`` read these
 texts without it).  Nothing but ``needs = "passes"`` calls the model, and it uses the passes that the context has made
-(``context.passes``): a check never samples or runs the model itself, so that the preflight costs as many tokens as six
-forward and two backward passes over its few rollouts, however many checks there are.  A check that may be wrong about a sound run warns or stays silent.
+(``context.passes``): a check never samples or runs the model itself, so that the preflight costs as many tokens as
+six forward and two backward passes over its few rollouts, however many checks there are.  A check that may be wrong
+about a sound run warns or stays silent.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Printer:
         elif self._bar is None and self._pace.due():
             self._say(f"{_WORDS['check'][self._language == 'zh']} {share:.0%}: {name}")
 
-    def stage(self, need: Need) -> None:
+    def begin(self, need: Need) -> None:
         """Say what begins, where no bar shows it."""
         if self._bar is None:
             place = f"{NEEDS.index(need) + 1}/{len(NEEDS)}"

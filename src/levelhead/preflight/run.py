@@ -21,7 +21,7 @@ Tell = Callable[[Outcome], None]
 """Called with each outcome as it is made."""
 Progress = Callable[[str, float], None]
 """Called before each check with its name and the share of the work that is done, 0 to 1."""
-Stage = Callable[[Need], None]
+OnNeed = Callable[[Need], None]
 """Called before the first check of each kind."""
 
 WORK: dict[Need, float] = {"data": 1.0, "rewards": 2.0, "rollouts": 1.0, "passes": 1.0}
@@ -40,7 +40,7 @@ def preflight(
     needs: Collection[Need] = NEEDS,
     tell: Tell = _silent,
     progress: Progress = _silent,
-    stage: Stage = _silent,
+    on_need: OnNeed = _silent,
     ranks: Ranks | None = None,
 ) -> Report:
     """Make every check on the run's own policy, tokenizer, tasks and recipe.
@@ -53,7 +53,7 @@ def preflight(
         needs: Kinds of checks to make; all unless given.
         tell: Called with each outcome as it is made, in the process that makes the checks.
         progress: Called before each check, in the same process.
-        stage: Called before the first check of each kind, in the same process.
+        on_need: Called before the first check of each kind, in the same process.
         ranks: The processes of the run: the first that holds the weights makes the checks, and all get the report.
     """
     start, ranks = time.perf_counter(), ranks or Ranks()
@@ -62,9 +62,9 @@ def preflight(
     able = [rank for rank, holds in enumerate(ranks.gathered(setup.policy.device.type != "meta")) if holds]
     mine = not able or ranks.rank == able[0]
     outcomes: list[Outcome] = []
-    with _Maker(setup, ranks.count, selection, tell, progress, stage) as maker:
+    with _Runner(setup, ranks.count, selection, tell, progress, on_need) as runner:
         for need in NEEDS:  # who makes none waits, for one kind of checks at a time
-            parts = ranks.agreed(lambda need=need: maker.make(need) if mine else [])  # type: ignore[misc]
+            parts = ranks.agreed(lambda need=need: runner.make(need) if mine else [])  # type: ignore[misc]
             outcomes += [outcome for part in parts for outcome in part]
     return Report(outcomes, time.perf_counter() - start)
 
@@ -73,22 +73,22 @@ def _named(name: str, families: Collection[str]) -> bool:
     return any(f"{name}/".startswith(f"{family}/") for family in families)
 
 
-class _Maker(contextlib.ExitStack):
+class _Runner(contextlib.ExitStack):
     """Makes checks on one context, which is there from the first one on.
 
     Args:
         setup: As the run will use it.
         processes: Of the run.
         checks: To make.
-        tell, progress, stage: Called while they are made.
+        tell, progress, on_need: Called while they are made.
     """
 
     def __init__(
-        self, setup: Setup, processes: int, checks: Sequence[Check], tell: Tell, progress: Progress, stage: Stage
+        self, setup: Setup, processes: int, checks: Sequence[Check], tell: Tell, progress: Progress, on_need: OnNeed
     ) -> None:
         super().__init__()
         self._setup, self._processes, self._checks = setup, processes, checks
-        self._tell, self._progress, self._stage = tell, progress, stage
+        self._tell, self._progress, self._on_need = tell, progress, on_need
         self._context: Context | None = None
         self._done, self._over = 0.0, False
         self._all = sum(WORK[c.needs] for c in checks) + sum(SHARED[need] for need in {c.needs for c in checks})
@@ -103,7 +103,7 @@ class _Maker(contextlib.ExitStack):
                 self.callback(self._context.close)
                 self.enter_context(untouched(self._setup.policy))
             if index == 0:
-                self._stage(need)
+                self._on_need(need)
             self._progress(check.name, self._done / self._all)
             for outcome in _outcomes(check, self._context):
                 outcomes.append(outcome)

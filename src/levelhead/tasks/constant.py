@@ -189,7 +189,7 @@ class ConstantSearch:
         assert answer is not None  # noqa: S101 - both halves have one
         return Constant(answer, tuple(scores))
 
-    async def bounds(self, prompts: Sequence[Prompt]) -> tuple[float | None, float | None]:
+    async def perfect_and_empty(self, prompts: Sequence[Prompt]) -> tuple[float | None, float | None]:
         """Return the mean scores of perfect answers and of an empty one; ``None`` where that is not known."""
         if not isinstance(self._task, SingleTurnTask):
             return None, None

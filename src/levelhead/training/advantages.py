@@ -25,7 +25,7 @@ from levelhead.recipe.training import Grpo
 from levelhead.records import Group, Prompt, Rollout
 from levelhead.tasks.base import SingleTurnTask, Task
 from levelhead.tasks.grader import GRADE
-from levelhead.training.recompute import Scores
+from levelhead.training.recompute import Recomputed
 
 Floats = NDArray[np.float64]
 
@@ -68,7 +68,7 @@ class AdvantageEstimator:
     declared: frozenset[str] = frozenset()
 
     def assign(
-        self, groups: Sequence[Group], scores: Scores | None, kl_coefs: Mapping[str, float]
+        self, groups: Sequence[Group], scores: Recomputed | None, kl_coefs: Mapping[str, float]
     ) -> tuple[list[GroupAdvantages], dict[str, float]]:
         """Return the advantages of every group, and what was measured on the way.
 
@@ -77,7 +77,7 @@ class AdvantageEstimator:
 
         Args:
             groups: Scored.
-            scores: Of their tokens, where :func:`levelhead.training.recompute.needs_scores`.
+            scores: Of their tokens, where :func:`levelhead.training.recompute.needs_recompute`.
             kl_coefs: Coefficient of each task, for ``kl.where: reward``.
 
         Raises:
@@ -129,7 +129,7 @@ class AdvantageEstimator:
         return np.asarray(shaped_gk)
 
     def _estimate(
-        self, task: str, groups: Sequence[Group], scores: Scores | None, shaped_gk: Floats, rewards_gk: Floats
+        self, task: str, groups: Sequence[Group], scores: Recomputed | None, shaped_gk: Floats, rewards_gk: Floats
     ) -> list[GroupAdvantages]:
         estimator = self.config.advantage.make()
         if len(groups[0].rollouts) < estimator.min_group_size:
@@ -149,7 +149,7 @@ class AdvantageEstimator:
         ]
 
     def _arrays(
-        self, estimator: Estimator, task: str, groups: Sequence[Group], scores: Scores | None
+        self, estimator: Estimator, task: str, groups: Sequence[Group], scores: Recomputed | None
     ) -> dict[str, Any]:
         """The arrays that the estimator takes besides the rewards."""
         asker, needed = f"grpo.advantage.kind: {self.config.advantage.kind}", estimator.arrays
@@ -288,7 +288,7 @@ def _turns(groups: Sequence[Group]) -> dict[str, Floats]:
     return {"turn_rewards_gkn": rewards_gkn, "turns_gkn": turns_gkn, "states_gkn": states_gkn}
 
 
-def _entropies(scores: Scores) -> tuple[Floats, Floats]:
+def _entropies(scores: Recomputed) -> tuple[Floats, Floats]:
     """Entropies and mask of all turns of each rollout, one after another, shape (groups, K, tokens)."""
     flat = [[[h for turn in turns for h in turn.entropies] for turns in group] for group in scores]
     longest = max(len(row) for group in flat for row in group)
@@ -297,12 +297,12 @@ def _entropies(scores: Scores) -> tuple[Floats, Floats]:
     return entropies, mask
 
 
-def _is_referred(scores: Scores) -> bool:
+def _is_referred(scores: Recomputed) -> bool:
     """Whether a reference has scored the tokens: none is kept where no task has, or can come to have, a KL."""
     return all(turn.reference is not None for group in scores for turns in group for turn in turns)
 
 
-def _charge(scores: Scores, coef: float, gaps: list[float]) -> Floats:
+def _charge(scores: Recomputed, coef: float, gaps: list[float]) -> Floats:
     """What k1 adds to each reward, shape (groups, K): the log-ratio to the reference over all tokens of a rollout."""
     sums = []
     for group in scores:

@@ -17,7 +17,7 @@ from levelhead.records import Group, Rollout
 from levelhead.rollout.draws import derive
 from levelhead.training.advantages import GroupAdvantages
 from levelhead.training.answers import SOLVED_AT
-from levelhead.training.recompute import Scores, TokenScores
+from levelhead.training.recompute import Recomputed, TokenStatistics
 
 MOST_TURNS = 16
 """Turns whose rewards have a metric of their own."""
@@ -83,10 +83,10 @@ class Batch:
 def make_batch(
     groups: Sequence[Group],
     group_advantages: Sequence[GroupAdvantages],
-    scores: Scores | None = None,
+    scores: Recomputed | None = None,
     top_entropy: float | None = None,
     *,
-    recomputed: bool = True,
+    old_from_recomputed: bool = True,
     sum_turns: bool = False,
 ) -> Batch:
     """Flatten the rollouts of all groups into samples.
@@ -94,16 +94,16 @@ def make_batch(
     Args:
         groups: Scored.
         group_advantages: Of each group.
-        scores: Of their tokens, where they have been scored.
+        scores: What was recomputed of their tokens, where it was.
         top_entropy: Share of the batch's tokens to learn from, those of highest entropy; all unless given.
-        recomputed: Whether the scores, where there are any, are the old log-probabilities of later updates.
+        old_from_recomputed: Whether recomputed log-probabilities, where there are any, are the old ones of the updates.
         sum_turns: Whether each turn of a rollout weighs 1, and not the rollout.
     """
     threshold = None
     if top_entropy is not None and scores is not None:
         threshold = _threshold(scores, top_entropy)
     samples = [
-        _samples(i, group, assigned, None if scores is None else scores[i], threshold, recomputed, sum_turns)
+        _samples(i, group, assigned, None if scores is None else scores[i], threshold, old_from_recomputed, sum_turns)
         for i, (group, assigned) in enumerate(zip(groups, group_advantages, strict=True))
     ]
     return Batch(
@@ -152,9 +152,9 @@ def _samples(
     prefix_group: int,
     group: Group,
     assigned: GroupAdvantages,
-    scores: list[list[TokenScores]] | None,
+    scores: list[list[TokenStatistics]] | None,
     threshold: float | None,
-    recomputed: bool,
+    old_from_recomputed: bool,
     sum_turns: bool,
 ) -> list[Sample]:
     samples: list[Sample] = []
@@ -175,7 +175,7 @@ def _samples(
                     truncated=rollout.truncated,
                     behaviour=turn.behaviour_logprobs,
                     advantages=None if tokens is None else tuple(next(tokens) for _ in turn.completion_ids),
-                    old=token_scores.logprobs if token_scores is not None and recomputed else None,
+                    old=token_scores.logprobs if token_scores is not None and old_from_recomputed else None,
                     keep=_learned(token_scores, threshold),
                     centred_reward=assigned.shaped[k] - mean if assigned.shaped else 0.0,
                     balance=assigned.weight,
@@ -191,7 +191,7 @@ def _agreement(groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
     return {metric.AGREEMENT: math.fsum(a * m for a, m in pairs) / size} if 0 < size < math.inf else {}
 
 
-def _threshold(scores: Scores, fraction: float) -> float | None:
+def _threshold(scores: Recomputed, fraction: float) -> float | None:
     entropies = [h for group in scores for turns in group for turn in turns for h in turn.entropies]
     if not entropies:
         return None
@@ -199,7 +199,7 @@ def _threshold(scores: Scores, fraction: float) -> float | None:
     return entropy_threshold(row, torch.ones_like(row), fraction)
 
 
-def _learned(scores: TokenScores | None, threshold: float | None) -> tuple[float, ...] | None:
+def _learned(scores: TokenStatistics | None, threshold: float | None) -> tuple[float, ...] | None:
     """1 for the tokens whose entropy reaches the threshold, 0 for the others; ``None`` where all are learned from."""
     if scores is None or threshold is None:
         return None

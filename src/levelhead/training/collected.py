@@ -20,8 +20,8 @@ class Collected:
         sample_s: Seconds spent sampling tokens.
         score_s: Seconds spent scoring answers: rewards, judges.
         env_s: Seconds spent in environments: episodes of several turns.
-        dropped: Rollouts without a score, left out.
-        episodes: Rollouts that were scored.
+        dropped: Rollouts that were asked for and are left out: without a score, or given up.
+        episodes: Rollouts that were scored, of one turn or several.
         unscored: Rollouts that their task, judge or environment left without a score.
         judges: What the judges of the tasks have done and cost, by task.
         tallies: What the reward functions of the tasks have logged and could not rate, by task.

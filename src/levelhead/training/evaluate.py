@@ -197,11 +197,11 @@ class Baselines:
         self.seconds += time.perf_counter() - start
         return constant
 
-    def bounds(self, name: str, groups: Sequence[Group]) -> tuple[float | None, float | None]:
+    def perfect_and_empty(self, name: str, groups: Sequence[Group]) -> tuple[float | None, float | None]:
         """Return the mean score of perfect answers, and of an empty one, to some of the prompts."""
         prompts = [group.prompt for group in groups[:BOUNDED]]
         with self._loop.giving_up():
-            return self._loop.run(self._searches[name].bounds(prompts))
+            return self._loop.run(self._searches[name].perfect_and_empty(prompts))
 
     def remember(self, results: Mapping[str, TaskResult]) -> None:
         """Take the answers of an evaluation that is complete as candidates for those to come."""

@@ -154,7 +154,7 @@ class Evaluator:
             gap, constant = result.over_constant.all, Estimate.of(result.constant.scores)
             if gap.score + 2 * gap.se >= 0:
                 continue
-            perfect, empty = self._baselines.bounds(name, result.groups)
+            perfect, empty = self._baselines.perfect_and_empty(name, result.groups)
             fair = result.balanced.score - result.over_constant.balanced.score
             if not leaves_much(min(constant.score, fair), perfect, empty):
                 continue

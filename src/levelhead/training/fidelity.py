@@ -26,7 +26,7 @@ from levelhead.records import Decision, Event, Group, Turn
 from levelhead.tasks.base import Task
 from levelhead.training.collected import Collected
 from levelhead.training.curriculum import has_contrast
-from levelhead.training.recompute import distorts, needs_scores, recompute_logprobs
+from levelhead.training.recompute import distorts, needs_recompute, recompute_logprobs
 from levelhead.training.step_result import Update
 from levelhead.training.watcher import Watcher
 
@@ -217,7 +217,7 @@ class RecordedLogprobs(Watcher):
     def __init__(self, policy: Policy, config: Grpo) -> None:
         self._policy, self._config, self._reported = policy, config, False
         several = config.updates_per_batch * config.epochs > 1
-        self._looks = several and not needs_scores(config) and not distorts(config.sampling) and policy.total is None
+        self._looks = several and not needs_recompute(config) and not distorts(config.sampling) and policy.total is None
 
     def sampled(self, step: int, rollouts: Collected) -> Iterable[Event]:
         """Score a few turns of a batch again, before its first update."""

@@ -36,8 +36,8 @@ from levelhead.training.group_sampler import (
     SamplingSetup,
     Take,
     oldest_version,
-    read_line,
-    write_line,
+    read_groups,
+    write_groups,
 )
 
 
@@ -55,13 +55,13 @@ class GroupQueue:
         self._loop = setup.collector.loop
         self._sampler = GroupSampler(setup)
         self._copies = self._sampler.copies
-        self._line: list[PendingGroup] = []  # under way or sampled, for the next steps
+        self._queue: list[PendingGroup] = []  # under way or sampled, for the next steps
         self._begun = self._planned = 0  # groups begun in all; the last step that has groups
         self._starts: dict[int, int] = {}  # version of the weights that each step starts from
         self._taken: list[Prompt] = []
         self._dropped = 0
         self._events: list[Event] = []
-        self._back: dict[str, Any] | None = None
+        self._restart_position: dict[str, Any] | None = None
 
     def next(self, step: int, controls: Sampling, redraws: int = 0) -> Collected:
         """Hand out the groups of a step, and see to it that those of the next N steps are under way.
@@ -77,20 +77,20 @@ class GroupQueue:
         wanted = self._config.batch_size // self._config.group_size
         self._note_start(step)
         values = self._stream.metrics()
-        self._renew({g.number for g in self._line if g.weights and self._age(g.version, step) > self._most})
+        self._renew({g.number for g in self._queue if g.weights and self._age(g.version, step) > self._max_age})
         self._fill(wanted, step, controls)
         if not self._copies.reproducible:
-            self._fill((1 + self._most) * wanted, step)
-        groups = self._line[:wanted] if self._copies.reproducible else self._first_finished(step, wanted)
-        result, drawn, more = self._contrasted(step, groups, wanted, redraws, values)
+            self._fill((1 + self._max_age) * wanted, step)
+        groups = self._queue[:wanted] if self._copies.reproducible else self._first_finished(step, wanted)
+        result, drawn, more = self._with_redraws(step, groups, wanted, redraws, values)
         describe(result, drawn, values, self._collector, groups[0].controls)
-        if self._most:
+        if self._max_age:
             self._describe_age(result, [*groups, *more], drawn, step)
         else:
             self._sampler.rest()
         self._release([*groups, *more])
         if self._copies.reproducible:
-            self._fill(self._most * wanted, step)
+            self._fill(self._max_age * wanted, step)
         self._events += [*self._loop.run(self._happened(step)), *self._copies.stale_events(step)]
         result.prompts, self._taken = self._taken, []
         return result
@@ -108,12 +108,12 @@ class GroupQueue:
     def upcoming(self) -> list[Prompt]:
         """The prompts of the next step, as far as they are fixed, before any gives way to others."""
         wanted = self._config.batch_size // self._config.group_size
-        return [group.prompt for group in self._line[:wanted]] or self._stream.peek(wanted)
+        return [group.prompt for group in self._queue[:wanted]] or self._stream.peek(wanted)
 
     @property
     def pending(self) -> dict[str, Any]:
         """The groups on their way, as JSON; empty where there are none."""
-        rows = [[g.number, g.prompt.task, g.prompt.id, g.seed, g.version, g.controls.temperature] for g in self._line]
+        rows = [[g.number, g.prompt.task, g.prompt.id, g.seed, g.version, g.controls.temperature] for g in self._queue]
         return {"groups": rows} if rows else {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class GroupQueue:
             # What a run of another grpo.async finds: no batch on its way; it draws from the same prompts.
             "pending": {},
             "weights": [],
-            **write_line(self._line, weights),
+            **write_groups(self._queue, weights),
             "begun": self._begun,
             "planned": self._planned,
             "starts": [[*pair] for pair in self._starts.items()],
@@ -132,19 +132,19 @@ class GroupQueue:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`; groups are sampled when the next step asks for them."""
-        if not self._most:  # whatever was on its way is sampled again, from the same prompts
-            self._line = []
+        if not self._max_age:  # whatever was on its way is sampled again, from the same prompts
+            self._queue = []
             if "begun" in state and not state["groups"]:
                 self._count(state)
             if position := (state.get("takes") or [state])[0].get("stream"):
                 self._stream.load_state_dict(position)
             return
         if "groups" not in state:
-            self._take_up(state)
+            self._restore_old_batch(state)
             return
         self._count(state)
         restore = self._copies.restored if self._copies.reproducible else None
-        self._line = read_line(state, self._stream, self._controls, restore)
+        self._queue = read_groups(state, self._stream, self._controls, restore)
         self._stream.load_state_dict(state["stream"])
 
     def _count(self, state: Mapping[str, Any]) -> None:
@@ -152,16 +152,16 @@ class GroupQueue:
         self._begun, self._planned = int(state["begun"]), int(state["planned"])
         self._starts = {int(step): int(version) for step, version in state["starts"]}
 
-    def _take_up(self, state: Mapping[str, Any]) -> None:
+    def _restore_old_batch(self, state: Mapping[str, Any]) -> None:
         """Take up the batch on its way that a checkpoint of before there was one queue holds of ``grpo.async: 1``."""
         if not (pending := state["pending"]) or not self._copies.reproducible:
             return
         step, copy = int(pending["step"]), self._copies.restored(state["weights"], int(pending["version"]))
         controls = self._controls(step).model_copy(update={"temperature": pending["temperature"]})
-        self._line = self._take(self._config.batch_size // self._config.group_size, step, controls)
-        for group in self._line:
+        self._queue = self._take(self._config.batch_size // self._config.group_size, step, controls)
+        for group in self._queue:
             group.weights, group.version = copy, copy.version
-        copy.pending, self._planned = len(self._line), step
+        copy.pending, self._planned = len(self._queue), step
         self._starts[step - 1] = copy.version
 
     @property
@@ -171,48 +171,48 @@ class GroupQueue:
 
     def unread_position(self) -> dict[str, Any]:
         """Position in the prompts before the first group that has not been handed out, as JSON."""
-        if self._back is not None:
-            return self._back
-        return dict(self._line[0].take.stream) if self._line else self._stream.state_dict()
+        if self._restart_position is not None:
+            return self._restart_position
+        return dict(self._queue[0].take.stream) if self._queue else self._stream.state_dict()
 
     def go_to(self, position: Mapping[str, Any]) -> None:
         """Have :meth:`unread_position` give a position that it gave before: the step from there has failed."""
         self.settle()
-        self._back = dict(position)
+        self._restart_position = dict(position)
 
     def settle(self) -> None:
         """Wait until no task is in use, whatever becomes of the groups on their way."""
-        self._sampler.wait(self._line)
+        self._sampler.wait(self._queue)
 
     def forget(self) -> None:
         """Sample all groups on their way again when the next step asks: the weights that sampled them are gone."""
-        self._renew({group.number for group in self._line})
+        self._renew({group.number for group in self._queue})
         self._dropped = 0
-        controls = {batch: self._controls(batch) for batch in {group.batch for group in self._line}}
-        for group in self._line:
+        controls = {batch: self._controls(batch) for batch in {group.batch for group in self._queue}}
+        for group in self._queue:
             group.controls = controls[group.batch]
 
     def close(self) -> None:
         """Call off the groups on their way; where they stand can still be saved."""
-        self._sampler.close(self._line)
+        self._sampler.close(self._queue)
 
     @property
-    def _most(self) -> int:
+    def _max_age(self) -> int:
         """Steps that a group may be old."""
         return self._config.ahead
 
     def _note_start(self, step: int) -> None:
         """Take down the weights that a step starts from."""
-        self._back = None
+        self._restart_position = None
         self._sampler.outdate()
-        kept_from = step - self._most - 1
+        kept_from = step - self._max_age - 1
         self._starts = {s: version for s, version in self._starts.items() if kept_from <= s < step}
         self._starts[step] = self._policy.version
 
     def _age(self, version: int, step: int) -> int:
         """How many steps the weights of a step are ahead of those of a version."""
         started = [s for s, at in self._starts.items() if at <= version]
-        return step - max(started) if started else self._most + 1
+        return step - max(started) if started else self._max_age + 1
 
     def _fill(self, groups: int, step: int, controls: Sampling | None = None) -> None:
         """See to it that so many groups are under way, as far as steps are left that train on them.
@@ -224,11 +224,11 @@ class GroupQueue:
         """
         wanted = self._config.batch_size // self._config.group_size
         self._planned = max(self._planned, step - 1)
-        while len(self._line) < groups and (self._planned < self._config.steps or controls is not None):
+        while len(self._queue) < groups and (self._planned < self._config.steps or controls is not None):
             self._planned += 1
             sampling = controls if controls is not None else self._controls(self._planned)
-            self._line += self._take(wanted, self._planned, sampling)
-        self._sampler.begin(self._line)
+            self._queue += self._take(wanted, self._planned, sampling)
+        self._sampler.begin(self._queue)
 
     def _take(self, n: int, batch: int, controls: Sampling, again: int = 0) -> list[PendingGroup]:
         """Take prompts for groups of a batch; one that comes more than once has other draws each time."""
@@ -247,7 +247,7 @@ class GroupQueue:
             self._begun += 1
         return groups
 
-    def _contrasted(
+    def _with_redraws(
         self, step: int, groups: list[PendingGroup], wanted: int, redraws: int, values: dict[str, float]
     ) -> tuple[Collected, list[Group], list[PendingGroup]]:
         """Return what was sampled, all its groups, and the groups that were sampled in place of those without contrast.
@@ -296,20 +296,22 @@ class GroupQueue:
         """Wait for so many finished groups, of one temperature; those that are too old by then are sampled again."""
         while True:
             versions = {
-                n: v for part in self._ranks.agreed(lambda: self._sampler.finished(self._line)) for n, v in part.items()
+                n: v
+                for part in self._ranks.agreed(lambda: self._sampler.finished(self._queue))
+                for n, v in part.items()
             }
-            late = {number for number, version in versions.items() if self._age(version, step) > self._most}
+            late = {number for number, version in versions.items() if self._age(version, step) > self._max_age}
             self._renew(late)
-            self._sampler.begin(self._line)
-            ready = [group for group in self._line if group.number in versions.keys() - late]
+            self._sampler.begin(self._queue)
+            ready = [group for group in self._queue if group.number in versions.keys() - late]
             ready = [g for g in ready if g.controls.temperature == ready[0].controls.temperature]
             if len(ready) >= wanted:
                 return ready[:wanted]
-            self._sampler.wait_for_next(self._line)
+            self._sampler.wait_for_next(self._queue)
 
     def _renew(self, numbers: set[int]) -> None:
         """Call groups off, to be sampled again by the weights of the next step that begins any."""
-        groups = [group for group in self._line if group.number in numbers]
+        groups = [group for group in self._queue if group.number in numbers]
         self._sampler.call_off(groups)
         self._release(groups, gone=False)
         self._dropped += len(groups)
@@ -323,7 +325,7 @@ class GroupQueue:
                 group.weights.pending -= 1
         if gone:
             numbers = {group.number for group in groups}
-            self._line = [group for group in self._line if group.number not in numbers]
+            self._queue = [group for group in self._queue if group.number not in numbers]
 
     async def _happened(self, step: int) -> list[Event]:
         return self._collector.events(step)

@@ -98,7 +98,9 @@ async def called_off(groups: Sequence[PendingGroup]) -> None:
         group.drawing = group.task = None
 
 
-def write_line(groups: Iterable[PendingGroup], weights: Callable[[WeightCopy], list[Tensor]] | None) -> dict[str, Any]:
+def write_groups(
+    groups: Iterable[PendingGroup], weights: Callable[[WeightCopy], list[Tensor]] | None
+) -> dict[str, Any]:
     """Write groups as a checkpoint holds them.
 
     Args:
@@ -124,13 +126,13 @@ def write_line(groups: Iterable[PendingGroup], weights: Callable[[WeightCopy], l
     }
 
 
-def read_line(
+def read_groups(
     state: Mapping[str, Any],
     stream: Stream,
     controls: Callable[[int], Sampling],
     restore: Callable[[Iterable[Tensor], int], WeightCopy] | None,
 ) -> list[PendingGroup]:
-    """Return the groups that :func:`write_line` wrote down, none of them begun; the stream is left anywhere.
+    """Return the groups that :func:`write_groups` wrote down, none of them begun; the stream is left anywhere.
 
     Args:
         state: What was written.

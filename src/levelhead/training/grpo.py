@@ -11,8 +11,8 @@ controllers.  Several tasks share the policy: each has its own terms, and their 
 There is no value network.  On the first update of a batch that the current weights sampled, the old policy is the
 current one and r is 1.
 
-To read on, in this order: group_queue, advantages, batch, plan, terms, passes, objective/aggregation/merger, optim,
-watch, trust_region, guard/guard.
+To read on, in this order: in this folder group_queue, advantages, batch, objective, plan, terms, passes; then
+levelhead/objective/terms and aggregation/merger; here again optim, watch, trust_region; then guard/guard.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from levelhead.training.objective import Objective
 from levelhead.training.optim import Updater, lost_gradient
 from levelhead.training.passes import accumulate, make_merger, switch_events
 from levelhead.training.ranks import Ranks
-from levelhead.training.recompute import Scores, distorts, needs_scores, recompute_logprobs, with_own_logprobs
-from levelhead.training.signs import SignAudits
+from levelhead.training.recompute import Recomputed, distorts, needs_recompute, recompute_logprobs, with_own_logprobs
+from levelhead.training.signs import UpdateAudits
 from levelhead.training.stateful import Stateful
-from levelhead.training.step_result import NO_METRICS, StepResult, Update, over_updates, step_timings
+from levelhead.training.step_result import NON_METRIC_KEYS, StepResult, Update, over_updates, step_timings
 from levelhead.training.stream import Stream
 from levelhead.training.trust_region import TrustRegion, find_guard
 from levelhead.training.unrated import CODE as UNRATED
@@ -54,11 +54,11 @@ from levelhead.training.watcher import Shown
 
 
 class GrpoTrainer:
-    """Samples rollouts, scores them, and updates the policy.
+    """Samples rollouts, recomputed them, and updates the policy.
 
     Args:
         policy: What is trained.
-        collector: Samples and scores rollouts.
+        collector: Samples and recomputed rollouts.
         stream: Chooses training prompts.
         objective: Terms and their coefficients.
         updater: The optimizer.
@@ -109,17 +109,17 @@ class GrpoTrainer:
         events = self.watch.sampled(step, rollouts)
 
         # Compare each reward with those of its group.
-        scores = self._scores(rollouts, self._controls(step))
-        group_advantages, measured = self.estimator.assign(rollouts.groups, scores, coefficients.kl)
+        recomputed = self._recompute(rollouts, self._controls(step))
+        group_advantages, measured = self.estimator.assign(rollouts.groups, recomputed, coefficients.kl)
         # The old policy is the current one, unless older weights sampled and no correction leads from them to it.
-        current_is_old = not rollouts.behind or self.config.loss.importance is not None
+        at_old_policy = not rollouts.behind or self.config.loss.importance is not None
         top_entropy = self.config.loss.top_entropy
         batch = make_batch(
             rollouts.groups,
             group_advantages,
-            scores,
+            recomputed,
             top_entropy,
-            recomputed=current_is_old,
+            old_from_recomputed=at_old_policy,
             sum_turns=self.config.loss.turns == "sum",
         )
 
@@ -128,7 +128,7 @@ class GrpoTrainer:
         minibatches = deal_minibatches(batch, self.config, step, self.seed)
         updates: list[Update] = []
         for i, samples in enumerate(minibatches):
-            update = self._gradient(step, samples, i, rollouts, at_old_policy=current_is_old and i == 0)
+            update = self._gradient(step, samples, i, rollouts, at_old_policy=at_old_policy and i == 0)
             if update.plan.samples and self.watch.before(update):
                 self.updater.step()
                 self.watch.after(update)
@@ -144,7 +144,7 @@ class GrpoTrainer:
         values = {**rollouts.values, **batch.values, **measured, **over_updates(updates), **coefficients.metrics()}
         coefficients.update(values)
         seconds = step_timings(rollouts, waited, time.perf_counter() - start, ahead=self.config.ahead > 0)
-        values |= logged_metrics(rollouts.tallies, {*values, *seconds, *NO_METRICS})
+        values |= logged_metrics(rollouts.tallies, {*values, *seconds, *NON_METRIC_KEYS})
         events += [event for update in updates for event in update.events]
         # Times differ from process to process: all watchers see those of the first, and decide alike.
         record = self.ranks.gathered(StepRecord(step, "grpo", values, seconds))[0]
@@ -176,7 +176,7 @@ class GrpoTrainer:
         merged = self.merger.finish()
         values |= summarise(self.ranks.totals(own_sums), plan.shares) | dict(merged.metrics)
         update.events += switch_events(step, merged, self.config.merge)
-        values[metric.GRAD_NORM] = math.nan if broken else self.updater.clip()
+        values[metric.GRAD_NORM] = math.nan if broken else self.updater.prepare()
         if not math.isfinite(values[metric.GRAD_NORM]):
             update.events.append(lost_gradient(step, values))
             update.skipped = True
@@ -188,27 +188,27 @@ class GrpoTrainer:
         if guard is not None:
             coefficients = self.objective.coefficients
             region = TrustRegion(self.policy, self.updater, coefficients, guard, tokens, self.ranks)
-        audits = SignAudits(self.policy, self.objective, self.updater, self.config, self.merger, self.ranks)
+        audits = UpdateAudits(self.policy, self.objective, self.updater, self.config, self.merger, self.ranks)
         shown = [region if region and observer is guard else Shown(observer) for observer in observers]
         faithful = [RecordedLogprobs(self.policy, self.config), HeldWeights(self.policy)]
         return Watch([self.unrated, batch_watch, audits, *shown, *faithful], region)
 
-    def _scores(self, rollouts: Collected, controls: TrainSampling) -> Scores | None:
+    def _recompute(self, rollouts: Collected, controls: TrainSampling) -> Recomputed | None:
         """Score the batch before its first update, where an estimator or a mask must see all of its tokens.
 
         Also where a sampler tells log-probabilities of its draws alone, and those are not the policy's.
         """
         foreign = distorts(controls) and not self.queue.capabilities.policy_logprobs
-        if not needs_scores(self.config) and not foreign:
+        if not needs_recompute(self.config) and not foreign:
             return None
         reference = self.config.kl.where == "reward" and self.policy.keeps_reference
         tokens, temperature = self.config.tokens_per_microbatch, rollouts.temperature or 1.0
-        scores = recompute_logprobs(
+        recomputed = recompute_logprobs(
             self.policy, rollouts.groups, temperature, tokens, reference=reference, ranks=self.ranks
         )
         if foreign:
-            rollouts.groups = with_own_logprobs(rollouts.groups, scores)
-        return scores if needs_scores(self.config) else None
+            rollouts.groups = with_own_logprobs(rollouts.groups, recomputed)
+        return recomputed if needs_recompute(self.config) else None
 
     def _controls(self, step: int) -> TrainSampling:
         """The sampling controls of a step; temperature 0 stays greedy."""

@@ -78,8 +78,8 @@ class Objective:
             members = [s for s in samples if s.task == task]
             counted = [s for s in members if not (config.mask_truncated and s.truncated)]
             tokens = sum(s.weight * len(s.logprobs) for s in counted)
-            sequences = sum(s.share for s in counted)
-            denominator = tokens if config.loss.aggregation == "token_mean" else sequences
+            rollouts = sum(s.share for s in counted)
+            denominator = tokens if config.loss.aggregation == "token_mean" else rollouts
             # A sample without signal is read where KL or entropy need its tokens.
             always = self.coefficients.entropy > 0
             forwarded = [s for s in members if always or s.has_signal or self._has_kl_term(s.task)]

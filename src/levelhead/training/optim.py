@@ -76,7 +76,7 @@ class Updater:
         """Learning rate of the next step."""
         return self.config.learning_rate * schedule(self.config, self.done, self.steps) * self.factor
 
-    def clip(self) -> float:
+    def prepare(self) -> float:
         """Scale the gradient down to the norm bound and set the update's learning rate; returns the norm before."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate

@@ -21,8 +21,9 @@ class Share:
 
     Attributes:
         weight: Weight of its objective in the sum; the weights of the tasks that are present add up to 1.
-        denominator: What its surrogate is divided by, over all micro-batches.
-        tokens: Its completion tokens, for the means of KL and entropy.
+        denominator: What its surrogate is divided by, over all micro-batches: weighted tokens, or rollouts.
+        tokens: Completion tokens of its samples that need a forward pass, each times its turn's weight, for the
+            means of KL and entropy.
     """
 
     weight: float

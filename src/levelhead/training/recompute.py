@@ -20,7 +20,7 @@ from levelhead.training.ranks import Ranks
 
 
 @dataclass(frozen=True, slots=True)
-class TokenScores:
+class TokenStatistics:
     """One turn, token by token.
 
     Attributes:
@@ -34,12 +34,12 @@ class TokenScores:
     reference: tuple[float, ...] | None = None
 
 
-Scores = list[list[list[TokenScores]]]
-"""By group, rollout and turn."""
+Recomputed = list[list[list[TokenStatistics]]]
+"""What the trainer says of a batch's tokens, by group, rollout and turn."""
 
 
-def needs_scores(config: Grpo) -> bool:
-    """Whether a recipe needs tokens scored before its first update."""
+def needs_recompute(config: Grpo) -> bool:
+    """Whether a recipe needs what the trainer says of tokens before its first update."""
     updates = config.updates_per_batch * config.epochs
     return (
         "entropies_gkt" in config.advantage.make().needs
@@ -56,7 +56,7 @@ def distorts(controls: Sampling) -> bool:
     return bool(cut or penalised or controls.min_new_tokens or controls.no_repeat_ngram)
 
 
-def with_own_logprobs(groups: Sequence[Group], scores: Scores) -> list[Group]:
+def with_own_logprobs(groups: Sequence[Group], scores: Recomputed) -> list[Group]:
     """Return groups whose turns hold the policy's log-probabilities, where a sampler has told those of its draws.
 
     Args:
@@ -69,7 +69,7 @@ def with_own_logprobs(groups: Sequence[Group], scores: Scores) -> list[Group]:
     ]
 
 
-def _with_logprobs(rollout: Rollout, scores: Sequence[TokenScores]) -> Rollout:
+def _with_logprobs(rollout: Rollout, scores: Sequence[TokenStatistics]) -> Rollout:
     pairs = zip(rollout.turns, scores, strict=True)
     return replace(rollout, turns=tuple(replace(turn, logprobs=said.logprobs) for turn, said in pairs))
 
@@ -83,7 +83,7 @@ def recompute_logprobs(
     *,
     reference: bool = False,
     ranks: Ranks | None = None,
-) -> Scores:
+) -> Recomputed:
     """Score every token of every turn; of several processes, each scores the turns of its own groups.
 
     Args:
@@ -98,7 +98,7 @@ def recompute_logprobs(
     turns = [(i, turn) for i, group in enumerate(groups) for rollout in group.rollouts for turn in rollout.turns]
     sequences = [TokenSequence(turn.context_ids, turn.completion_ids, prefix_group) for prefix_group, turn in turns]
     own = [index for index, (prefix_group, _) in enumerate(turns) if prefix_group % ranks.count == ranks.rank]
-    by_turn: dict[int, TokenScores] = {}
+    by_turn: dict[int, TokenStatistics] = {}
     micros = policy.pack([sequences[index] for index in own], tokens) if own else []
     real = len(micros)
     if policy.total is not None and sequences:  # every pass is a collective
@@ -110,7 +110,7 @@ def recompute_logprobs(
             continue
         parts = [column.split(list(micro.lengths)) for column in columns]
         for position, index in enumerate(micro.indices):
-            by_turn[own[index]] = TokenScores(*(tuple(part[position].tolist()) for part in parts))
+            by_turn[own[index]] = TokenStatistics(*(tuple(part[position].tolist()) for part in parts))
     by_turn = {index: score for part in ranks.gathered(by_turn) for index, score in part.items()}
     each = iter(by_turn[index] for index in range(len(turns)))
     return [[[next(each) for _ in rollout.turns] for rollout in group.rollouts] for group in groups]

@@ -86,7 +86,7 @@ class SftTrainer:
                 entropy += weight * float(stats.entropy.detach().sum()) / tokens
         total, entropy = shown.finish(self.policy, total, entropy)
         rate = self.updater.learning_rate
-        norm = self.updater.clip()
+        norm = self.updater.prepare()
         values = {
             metric.LOSS: total,
             metric.ENTROPY: entropy,

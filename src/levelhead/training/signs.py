@@ -70,8 +70,8 @@ class StepAudit:
     early: bool
 
 
-class SignAudits(Watcher):
-    """Audits the updates that a recipe asks to audit.
+class UpdateAudits(Watcher):
+    """Audits the updates that a recipe asks to audit (``grpo.audit``), by gradients along the weights.
 
     Args:
         policy: What is trained.

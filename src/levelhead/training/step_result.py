@@ -14,7 +14,7 @@ from levelhead.training.optim import Updater
 from levelhead.training.plan import Plan
 from levelhead.training.stateful import Stateful
 
-NO_METRICS = ("step", "stage")
+NON_METRIC_KEYS = ("step", "stage")
 """Keys of a line of ``metrics.jsonl`` that are no metrics."""
 
 

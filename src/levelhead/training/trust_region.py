@@ -28,7 +28,7 @@ LARGEST = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _ProbeStats:
     """What a policy says of the probe: (m,) log-probabilities and their mean entropy."""
 
     logp: Tensor
@@ -42,7 +42,7 @@ class _Probe:
     samples: list[Sample]
     micros: list[MicroBatch]
     old: list[Tensor]
-    before: _Reading
+    before: _ProbeStats
 
 
 class TrustRegion(Shown):
@@ -106,15 +106,15 @@ class TrustRegion(Shown):
         if (probe := self._probe) is None:
             return []
         before, later, temperature = probe.before, update.later, update.plan.temperature
-        sampler_logp = old_logp(probe.micros, probe.samples, before.logp) if later else before.logp
+        batch_start_logp = old_logp(probe.micros, probe.samples, before.logp) if later else before.logp
         whole = self._read(probe.micros, temperature)
-        trials = [_change(1.0, before, whole, sampler_logp, later=later)]
+        trials = [_change(1.0, before, whole, batch_start_logp, later=later)]
         events: list[Event] = []
         while (decision := self.guard.judge(update.step, trials)) is not None:
             scale = float(decision.params["scale"])
             self._blend(probe.old, scale / trials[-1].scale)
             after = self._read(probe.micros, temperature) if scale else before
-            trials.append(_change(scale, before, after, sampler_logp, later=later))
+            trials.append(_change(scale, before, after, batch_start_logp, later=later))
             events = [decision.event]
             self.spent |= bool(decision.params.get("spent"))
             if not scale:
@@ -163,12 +163,12 @@ class TrustRegion(Shown):
         return [samples[(2 * i + 1) * len(samples) // (2 * size)] for i in range(size)]
 
     @torch.no_grad()
-    def _read(self, probe: Sequence[MicroBatch], temperature: float) -> _Reading:
+    def _read(self, probe: Sequence[MicroBatch], temperature: float) -> _ProbeStats:
         stats = [self._policy.score(micro, temperature) for micro in probe]
-        reading = _Reading(torch.cat([s.logp for s in stats]), float(torch.cat([s.entropy for s in stats]).mean()))
+        reading = _ProbeStats(torch.cat([s.logp for s in stats]), float(torch.cat([s.entropy for s in stats]).mean()))
         return reading if self._ranks.alone else self._agreed(reading)
 
-    def _agreed(self, reading: _Reading) -> _Reading:
+    def _agreed(self, reading: _ProbeStats) -> _ProbeStats:
         """What the first process reads: a decision that hangs on the last bit must be the same everywhere."""
         first = self._ranks.gathered(replace(reading, logp=reading.logp.cpu()))[0]
         return replace(first, logp=first.logp.to(reading.logp.device))
@@ -195,12 +195,12 @@ def find_guard(observers: Sequence[Observer]) -> Guard | None:
     return next((observer for observer in observers if isinstance(observer, Guard)), None)
 
 
-def _change(scale: float, before: _Reading, after: _Reading, sampler_logp: Tensor, *, later: bool) -> Change:
-    """Measure a step, and with it the way from the policy whose (m,) log-probabilities ``sampler_logp`` are."""
+def _change(scale: float, before: _ProbeStats, after: _ProbeStats, batch_start_logp: Tensor, *, later: bool) -> Change:
+    """Measure a step, and with it the way from the policy whose (m,) log-probabilities ``batch_start_logp`` are."""
     kl = divergence(before.logp, after.logp)
     finite = math.isfinite(kl) and math.isfinite(after.entropy)
     most = float((after.logp - before.logp).abs().max()) if finite else math.inf
-    drift = divergence(sampler_logp, before.logp), divergence(sampler_logp, after.logp)
+    drift = divergence(batch_start_logp, before.logp), divergence(batch_start_logp, after.logp)
     return Change(scale, kl if finite else math.inf, most, (before.entropy, after.entropy), later, drift)
 
 

@@ -4,13 +4,13 @@ import math
 from pathlib import Path
 
 from levelhead.doctor.readers.base import Row, Unread
-from levelhead.doctor.readers.collect import Collector
+from levelhead.doctor.readers.collect import HistoryBuilder
 from levelhead.doctor.readers.sources import read
 
 
-def collected(*rows: Row) -> tuple[Collector, Unread]:
+def collected(*rows: Row) -> tuple[HistoryBuilder, Unread]:
     unread = Unread()
-    collector = Collector(unread)
+    collector = HistoryBuilder(unread)
     for row in rows:
         collector.add(row)
     return collector, unread

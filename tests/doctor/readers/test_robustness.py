@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from levelhead.diagnosis.ranking import VERDICTS, diagnose
 from levelhead.doctor.readers import Row, Unread, formats, make_reader, recognise
-from levelhead.doctor.readers.collect import Collector
+from levelhead.doctor.readers.collect import HistoryBuilder
 from levelhead.doctor.readers.lines import MAX_LINE, gunzip
 
 SAMPLES = [
@@ -37,8 +37,8 @@ def rows_of(data: bytes, name: str, size: int | None = None) -> tuple[list[Row],
     return rows + list(reader.close()), reader.unread
 
 
-def collect(rows: list[Row]) -> Collector:
-    collector = Collector(Unread(), capacity=64)
+def collect(rows: list[Row]) -> HistoryBuilder:
+    collector = HistoryBuilder(Unread(), capacity=64)
     for row in rows:
         collector.add(row)
     return collector
@@ -95,7 +95,7 @@ def test_no_reading_is_made_up() -> None:
 def peak_memory(chunks: Iterator[bytes], name: str) -> float:
     """Peak megabytes while a stream is read and collected."""
     reader = make_reader(name)
-    collector = Collector(Unread())
+    collector = HistoryBuilder(Unread())
     tracemalloc.start()
     try:
         for chunk in chunks:

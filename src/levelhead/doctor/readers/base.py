@@ -65,7 +65,7 @@ _MOST_STEPS = 1e15
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One reading of the log.
+    """What one line or record of the log says: readings of several signals at one step.
 
     Attributes:
         step: The step the source names; ``None`` where it names none.
@@ -163,7 +163,9 @@ class Translator:
         return target.name if target else ""
 
     def row(self, pairs: Iterable[tuple[str, Any]], line: int = 0, least: int = 1) -> Row | None:
-        """A row from raw pairs, or ``None`` where fewer than ``least`` core signals are among them.
+        """A row from raw pairs.
+
+        ``None`` where fewer than ``least`` core signals are among them, and for a summary of the run or a sample.
 
         Args:
             pairs: Raw key and value: a number, or text that spells one.

@@ -37,7 +37,7 @@ def _telling(name: str, row: Mapping[str, float]) -> frozenset[str]:
     return frozenset(ends & row.keys() or row.keys())
 
 
-class Collector:
+class HistoryBuilder:
     """Fills a :class:`History`, and starts another where the log starts another run.
 
     A file may hold several runs (a log that is appended to).  The one with the most rows is kept, the latest of

@@ -14,7 +14,7 @@ from typing import Any
 from levelhead.diagnosis.history import DEFAULT_CAPACITY, History
 from levelhead.diagnosis.notice import printable
 from levelhead.doctor.readers.base import Reader, Unread
-from levelhead.doctor.readers.collect import Collector
+from levelhead.doctor.readers.collect import HistoryBuilder
 from levelhead.doctor.readers.detect import HEAD, make_reader, recognise
 from levelhead.doctor.readers.lines import gunzip
 from levelhead.doctor.readers.prose import Statement
@@ -127,7 +127,7 @@ def read_files(
         InputError: If a file cannot be read.
     """
     unread = Unread()
-    collector = Collector(unread, capacity)
+    collector = HistoryBuilder(unread, capacity)
     formats: list[str] = []
     guesses: dict[str, tuple[str, float]] = {}
     strangers: dict[str, int] = {}

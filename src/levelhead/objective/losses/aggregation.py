@@ -48,8 +48,8 @@ def aggregate(
         per_token_nt: Values, shape (n, t).
         mask_nt: 1 for tokens that count, 0 for the others, shape (n, t).
         fixed_length: Length of ``fixed_length``, usually the completion budget.
-        denominator: :func:`count` of the whole batch.  With it, the values of the micro-batches add up to the value
-            of the batch, and a micro-batch may be fully masked.
+        denominator: What is divided by instead of :func:`count` of these values: that of the whole update, so that the
+            values of its micro-batches add up, and a micro-batch may be fully masked.
 
     Raises:
         ValueError: If shapes differ, the mode is unknown, ``fixed_length`` is missing, or nothing is unmasked.

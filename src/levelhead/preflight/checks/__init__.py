@@ -34,7 +34,7 @@ from levelhead.preflight.checks.rewards_cheap import RewardsCheap
 from levelhead.preflight.checks.rewards_order import RewardsOrder
 from levelhead.preflight.checks.rewards_steady import RewardsSteady
 from levelhead.preflight.checks.sampling import MaximumLength, MinimumLength, SamplingControls, Temperature
-from levelhead.preflight.checks.signs import Descent, SignAudit
+from levelhead.preflight.checks.signs import Descent, TermSigns
 from levelhead.preflight.checks.stops import DemonstrationEnd, EndOfTurn, SpecialTokens
 from levelhead.preflight.checks.thoughts_and_tags import LostText, OpenedThought, SpelledTags
 from levelhead.preflight.checks.tokens import TokenizerRoundTrip, ToolCalls, Vocabulary
@@ -98,7 +98,7 @@ CHECKS: tuple[type[Check], ...] = (
     SamplerAgrees,
     TrainerAgrees,
     CompletionOnly,
-    SignAudit,
+    TermSigns,
     Descent,
     DemonstrationLoss,
     MicroBatchFits,

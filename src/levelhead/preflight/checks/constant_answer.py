@@ -33,9 +33,9 @@ class ConstantAnswer(Check):
     name = "rewards/constant/TASK"
     needs = "rewards"
     proves = Message(
-        "No answer that needs no reading pays more than right ones; and where a supervised stage comes first on a model "
-        "made from scratch (preset: tiny), none pays so well that a policy that has only learnt the form would settle "
-        "on it.",
+        "No answer that needs no reading pays more than right ones; and where a supervised stage comes first on a "
+        "model made from scratch (preset: tiny), none pays so well that a policy that has only learnt the form would "
+        "settle on it.",
         "没有不用读题的回答比正确答案得分更高；对从头训练的模型（preset: tiny）先做监督微调时，也没有哪个得分高到只学会"
         "格式的策略会停在那里。",
     )
@@ -104,7 +104,7 @@ class ConstantAnswer(Check):
         constant = context.loop.run(search.best(prompts))
         if constant is None:
             return self.ok(self.nothing, name)
-        perfect, empty = context.loop.run(search.bounds(prompts))
+        perfect, empty = context.loop.run(search.perfect_and_empty(prompts))
         blind = context.loop.run(search.blind(prompts))
         score = Estimate.of(constant.scores)
         fields: dict[str, Any] = {"answer": short(constant.answer), "constant": score.score}

@@ -17,8 +17,12 @@ WEIGHT_ERROR = 0.02
 """Relative error of a term's weight from which on it is wrong."""
 
 
-class SignAudit(Check):
-    """Explains the slopes of the loss along the tokens by the slopes of its terms, and these by what the terms mean."""
+class TermSigns(Check):
+    """Explains the slopes of the loss along the tokens by the slopes of its terms, and these by what the terms mean.
+
+    It looks at one trial step, token by token; :class:`~levelhead.training.signs.UpdateAudits` looks at real updates,
+    weight by weight.
+    """
 
     name = "signs/audit"
     needs = "passes"
@@ -41,7 +45,10 @@ class SignAudit(Check):
         "它只看首次更新（同策略），各任务相加而不合并，且不含重要性权重、top_entropy、mask_truncated 和奖励中的 KL；"
         "训练自己的审计（grpo.audit）看真实的更新。不以平均奖励为目标的优势估计以 GRPO 的代替。",
     )
-    right = Message("every term enters the update with its sense ({terms})", "每一项都以应有的方向进入更新（{terms}）")
+    right = Message(
+        "every term enters the update with the right sign and weight ({terms})",
+        "每一项都以应有的符号和权重进入更新（{terms}）",
+    )
     _fix = Fix(
         "a term carries its natural value and a sense; only objective.terms turns senses into signs. With a loss or "
         "estimator of your own (kind: custom), look there first",
@@ -128,6 +135,14 @@ class SignAudit(Check):
     def _of_micro_batch(
         self, slopes: TermSlopes, along: Tensor, along_entropy: Tensor, *, by_rewards: bool
     ) -> Iterator[Outcome]:
+        """Solve for the weight with which each term of a micro-batch enters the loss, and compare it with the plan's.
+
+        Args:
+            slopes: The terms, and how each depends on the policy's numbers.
+            along: (m,) gradient of the whole loss along the micro-batch's m log-probabilities.
+            along_entropy: (m,) the same along its entropies.
+            by_rewards: Whether the surrogate is also held against the rewards.
+        """
         import torch
 
         from levelhead.objective.terms import EXPECTED_SENSES
