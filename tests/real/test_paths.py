@@ -50,7 +50,7 @@ def recipe(folder: Path, *, ahead: int = 0, **model: Any) -> dict[str, Any]:
         ],
         "grpo": {
             "steps": 2,
-            "batch_size": 16,
+            "batch_size": 8,
             "group_size": 4,
             "async": ahead,
             "sampling": SAMPLING,

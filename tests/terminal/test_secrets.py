@@ -56,7 +56,7 @@ def leaks(text: str, key: str = KEY) -> list[str]:
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_key_is_found_in_every_spelling(spelling: str) -> None:
     rng = random.Random(spelling)
-    for _ in range(cases(6, 300)):
+    for _ in range(cases(2, 300)):
         key = "".join(rng.choices(string.ascii_letters + string.digits + "-_./+=~", k=rng.randrange(20, 120)))
         said = SPELLINGS[spelling](key)
         shown = Secrets(key).clean(f"before {said} after")

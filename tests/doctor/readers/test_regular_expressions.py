@@ -103,5 +103,6 @@ def test_no_reader_takes_more_than_linear_time_on_one_line(source: str) -> None:
         for _ in reader.close():
             pass
 
-    slow = {atom: round(g, 1) for atom in ATOMS if (g := grows(read, atom, 2_000)) > GROWTH}
+    atoms = ATOMS if NIGHT else ATOMS[len(source) % 2 :: 2]
+    slow = {atom: round(g, 1) for atom in atoms if (g := grows(read, atom, 2_000)) > GROWTH}
     assert not slow
