@@ -18,7 +18,7 @@ from pydantic import Field
 
 from levelhead.errors import InputError
 from levelhead.metrics import held_out
-from levelhead.records import Message, Prompt, Rollout, Score
+from levelhead.records import ChatMessage, Prompt, Rollout, Score
 from levelhead.tasks.base import SingleTurnTask, Split
 from levelhead.tasks.splits import in_seed_order, stable_hash
 
@@ -72,7 +72,7 @@ class PrimerTask(SingleTurnTask):
             for index, item in enumerate(make_items(number, lesson)):
                 if split == "eval" and _recurs(item):
                     continue
-                system: tuple[Message, ...] = ({"role": "system", "content": item.system},) if item.system else ()
+                system: tuple[ChatMessage, ...] = ({"role": "system", "content": item.system},) if item.system else ()
                 yield Prompt(
                     id=f"{self.name}/{number}/{index}",
                     task=self.name,

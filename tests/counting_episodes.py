@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from levelhead.records import Message, Prompt, Score, Turn
+from levelhead.records import ChatMessage, Prompt, Score, Turn
 from levelhead.rollout.generators.base import Completion, Request
 from levelhead.tasks.base import EpisodeLostError, Step, Task
 
@@ -16,7 +16,7 @@ PROMPTS = [Prompt(name, "count", ({"role": "user", "content": name},)) for name 
 class Plain:
     """Text is its own characters."""
 
-    def render(self, messages: Sequence[Message], *_: object) -> tuple[int, ...]:
+    def render(self, messages: Sequence[ChatMessage], *_: object) -> tuple[int, ...]:
         return tuple(map(ord, messages[-1]["content"]))
 
     def decode(self, ids: Sequence[int], *_: object) -> str:
@@ -97,7 +97,7 @@ class Episode:
     def __init__(self, task: Counting, name: str) -> None:
         self.task, self.name, self.said, self.closed = task, name, [], False
 
-    async def observe(self) -> list[Message]:
+    async def observe(self) -> list[ChatMessage]:
         return [{"role": "user", "content": f"{self.name}{len(self.said)}"}]
 
     async def act(self, text: str) -> Step:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from levelhead.tasks.endpoint import Reply
 from levelhead.tasks.judges.forms import FORMS, PAIR_FORMS, VerdictForm
-from levelhead.tasks.judges.questions import Asked, Pair, Question, Shown
+from levelhead.tasks.judges.questions import Asked, JudgePrompt, Pair, Question
 
 FORMS_BY_NAME = {**FORMS, **{f"pairs/{name}": form for name, form in PAIR_FORMS.items()}}
 """All forms of a verdict."""
@@ -81,7 +81,7 @@ class Case:
 
     form: str
     question: Asked
-    shown: Shown
+    shown: JudgePrompt
     reply: str
     own: float | None
     marked: bool

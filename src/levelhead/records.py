@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from levelhead.message import Phrase
 
-Message = Mapping[str, Any]
+ChatMessage = Mapping[str, Any]
 """One chat message, ``{"role": ..., "content": ...}``, tool fields as in the chat-template convention."""
 
 LARGEST_REWARD = 1e12
@@ -64,7 +64,7 @@ class Prompt:
 
     id: str
     task: str
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     token_ids: tuple[int, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     chat: ChatOptions = PLAIN_CHAT

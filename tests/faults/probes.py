@@ -26,7 +26,7 @@ from levelhead.preflight import preflight
 from levelhead.recipe import Recipe
 from levelhead.recipe.guard import Guard
 from levelhead.recipe.load import parse
-from levelhead.records import Decision, Message, Prompt, Rollout, Score, StepRecord
+from levelhead.records import ChatMessage, Decision, Prompt, Rollout, Score, StepRecord
 from levelhead.tasks.base import Split, Step, Task
 from levelhead.tasks.function import FunctionTask
 from levelhead.training.prepare import Setup, prepare, seed_everything
@@ -89,7 +89,7 @@ class Saying(Task):
     def episode(self, prompt: Prompt) -> Spoken:
         return Spoken(prompt)
 
-    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:
+    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[ChatMessage], str]]:
         episode, shown = Spoken(prompt), []
         for answer in self.oracle(prompt) or ():
             shown.append((await episode.observe(), answer))
@@ -104,11 +104,11 @@ class Spoken:
     """One episode: the mean over its turns of how close each answer was."""
 
     def __init__(self, prompt: Prompt) -> None:
-        self._messages: list[Message] = list(prompt.messages)
+        self._messages: list[ChatMessage] = list(prompt.messages)
         self._right = prompt.facts["answer"]
         self._scores: list[float] = []
 
-    async def observe(self) -> list[Message]:
+    async def observe(self) -> list[ChatMessage]:
         return list(self._messages)
 
     async def act(self, text: str) -> Step:

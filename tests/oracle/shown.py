@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from levelhead.errors import InputError
-from levelhead.records import Group, Message, Rollout, Score, Turn
+from levelhead.records import ChatMessage, Group, Rollout, Score, Turn
 from levelhead.tasks.base import SingleTurnTask
 from levelhead.training.demonstrations import Demonstrations
 from oracle import plain
@@ -48,7 +48,7 @@ def shown_groups(context: PreflightContext, k: int) -> list[Group]:
 
 
 @torch.no_grad()
-def _turn(context: PreflightContext, messages: Sequence[Message], answer: str) -> Turn:
+def _turn(context: PreflightContext, messages: Sequence[ChatMessage], answer: str) -> Turn:
     """An answer as if the policy had sampled it; of a long one the beginning and the end."""
     pair = context.codec.demonstration(messages, answer)
     ids = (

@@ -66,7 +66,7 @@ class Stepping:
             self._choose()
         grads = [parameter.grad for parameter in self._trained]
         self._raw = entries.read(grads, self._places)
-        self._norm = _norm(grads, self._policy.total)
+        self._norm = _norm(grads, self._policy.sum_over_ranks)
         self._calls = 0
 
     def clipped(self, reported: float, bound: float) -> Iterator[Violation]:

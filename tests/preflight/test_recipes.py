@@ -12,7 +12,7 @@ from faults.unlisted import UNLISTED
 from levelhead.preflight import Report, preflight
 from levelhead.preflight.context import Context
 from levelhead.recipe import load
-from levelhead.records import Message, Prompt, Score
+from levelhead.records import ChatMessage, Prompt, Score
 from levelhead.tasks.base import Split, Step, Task
 from levelhead.training.prepare import Setup, prepare
 from night import by_night
@@ -60,7 +60,7 @@ class Rooms(Task):
     def oracle(self, prompt: Prompt) -> list[str]:
         return [f"go({prompt.facts['way']})", "leave()"]
 
-    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:
+    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[ChatMessage], str]]:
         first, second = self.oracle(prompt)
         shown = [self._first(prompt.facts["way"])]
         return [(shown, first), ([*shown, {"role": "assistant", "content": first}, self._second()], second)]
@@ -72,21 +72,21 @@ class Rooms(Task):
         return {}
 
     @staticmethod
-    def _first(way: str) -> Message:
+    def _first(way: str) -> ChatMessage:
         return {"role": "user", "content": f"The door is on the {way}."}
 
     @staticmethod
-    def _second() -> Message:
+    def _second() -> ChatMessage:
         return {"role": "user", "content": "You are outside."}
 
 
 class _Walk:
     def __init__(self, task: Rooms, prompt: Prompt) -> None:
-        self.shown: list[Message] = list(prompt.messages)
+        self.shown: list[ChatMessage] = list(prompt.messages)
         self.wanted, self.right, self.worth = task.oracle(prompt), 0.0, 1.0
         self.task, self.strict = task, False
 
-    async def observe(self) -> list[Message]:
+    async def observe(self) -> list[ChatMessage]:
         return self.shown
 
     async def act(self, text: str) -> Step:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from levelhead.errors import InputError
-from levelhead.records import Message, Prompt, Score
+from levelhead.records import ChatMessage, Prompt, Score
 from levelhead.tasks.base import EpisodeLostError, SingleTurnTask, Split
 from levelhead.training.demonstrations import Demonstrations
 from levelhead.training.loop import EventLoop
@@ -36,7 +36,7 @@ class Played(Told):
     def __init__(self) -> None:
         self.count = self.live = self.most = 0
 
-    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:
+    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[ChatMessage], str]]:
         if prompt.id == "lost":
             raise EpisodeLostError("gone")
         self.count += 1

@@ -18,7 +18,7 @@ from levelhead.contrib.browser.actions import Action, ActionError, parse_action
 from levelhead.contrib.browser.view import SYSTEM_PROMPT, Element, Line, View, turn_messages
 from levelhead.errors import InputError
 from levelhead.recipe.environments import BrowserGym
-from levelhead.records import Message, Prompt, Score
+from levelhead.records import ChatMessage, Prompt, Score
 from levelhead.tasks.environment import EnvironmentTask, SeededEpisode
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ class BrowserGymEpisode(SeededEpisode[GymEnvironment]):
     async def _give_back(self, place: GymEnvironment, *, fit: bool) -> None:
         await self._task.give_back(self.name, place, fit=fit)
 
-    def _messages(self) -> list[Message]:
+    def _messages(self) -> list[ChatMessage]:
         return turn_messages(self.view, self.step, self.error, self._task.section.observation_chars)
 
     async def _perform(self, place: GymEnvironment, text: str) -> float:

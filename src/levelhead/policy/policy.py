@@ -96,9 +96,14 @@ class Policy:
             self._backend = choose_backend(self)
         return self._backend
 
-    total: Callable[[Tensor], None] | None = None
+    sum_over_ranks: Callable[[Tensor], None] | None = None
     """Adds up a number over the processes, in place, where each holds a piece of the weights; ``None`` where one holds
     them whole, and sums over its tensors are whole sums."""
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each process holds a piece of the weights."""
+        return self.sum_over_ranks is not None
 
     @property
     def samples_from(self) -> Policy:

@@ -160,7 +160,7 @@ def why_not_exact(policy: Policy) -> str | None:
     odd |= {p.dtype for p in parameters if not p.is_floating_point() and not four_bit.is_packed(p)}
     if odd:
         return f"some weights are {str(odd.pop()).removeprefix('torch.')}"
-    if policy.total is not None:
+    if policy.sharded:
         coarse = any(_coarse(p) for p in parameters)
         return "the frozen weights are divided over processes in a coarser type" if coarse else None
     needed = sum(4 * p.numel() for p in parameters if _coarse(p))
@@ -176,7 +176,7 @@ def exact_policy(policy: Policy) -> Policy:
     Its gradients arrive in the same leaves.  Frozen weights of a coarser type are converted, at 4 bytes each; those in
     four bits stay, and are multiplied in float32.  Ask :func:`why_not_exact` first.
     """
-    if policy.total is not None:  # weights that are divided over processes are not copied: all of them are float32
+    if policy.sharded:  # weights that are divided over processes are not copied: all of them are float32
         exact = copy.copy(policy)
         exact.compute_dtype = torch.float32
         return exact

@@ -144,7 +144,7 @@ class ShardedPolicy(Policy):
         self._second = second
         self._synced = self._changes()
         self._rank = dist.get_rank()
-        self.total = _add_up
+        self.sum_over_ranks = _add_up
 
     @property
     def samples_from(self) -> Policy:

@@ -23,7 +23,7 @@ from levelhead.policy.policy import Policy
 from levelhead.policy.rounding import Tolerance, tolerance
 from levelhead.preflight.listening import Listener
 from levelhead.preflight.trial import Trial, contrasted, grpo_trial, sft_trial, uneven
-from levelhead.records import ChatOptions, Group, Message, Rollout, Score, Turn
+from levelhead.records import ChatMessage, ChatOptions, Group, Rollout, Score, Turn
 from levelhead.tasks.base import has_one_turn
 from levelhead.training.collect import Collector
 from levelhead.training.demonstrations import Demonstrations
@@ -173,7 +173,7 @@ class SharedPasses:
                     groups.append(Group(prompt, tuple(shorter if i % 2 else whole for i in range(k))))
         return groups
 
-    def _turn(self, messages: Sequence[Message], answer: str | Message, chat: ChatOptions) -> Turn:
+    def _turn(self, messages: Sequence[ChatMessage], answer: str | ChatMessage, chat: ChatOptions) -> Turn:
         """An answer as if the policy had sampled it: its first tokens and a stop token."""
         pair = self.policy.codec.demonstration(messages, answer, chat)
         ids = (*pair.completion_ids[: TRIED - 1], self.policy.codec.stop_id)
@@ -198,7 +198,7 @@ class SharedPasses:
         policy = self.policy
         moved = [(p, p.grad.detach().clone()) for p in policy.parameters if p.grad is not None]
         policy.model.zero_grad()
-        if policy.base.dtype != torch.float32 or policy.total is not None:
+        if policy.base.dtype != torch.float32 or policy.sharded:
             return Descent(why="precision")
         norm = math.sqrt(sum(float(local(g).double().square().sum()) for _, g in moved))
         total = float(trial.result.record.values.get(metric.GRAD_NORM, 0.0))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from levelhead.records import LARGEST_REWARD, Event, Message, Prompt, Rollout, Score
+from levelhead.records import LARGEST_REWARD, ChatMessage, Event, Prompt, Rollout, Score
 from levelhead.tasks import threads
 from levelhead.tasks.grader import Answer as Answer
 from levelhead.tasks.grader import Criterion, Grader, LabelledAnswer, grade_metrics
@@ -40,7 +40,7 @@ class Step:
 class Episode(Protocol):
     """One attempt at a prompt, turn by turn."""
 
-    async def observe(self) -> list[Message]:
+    async def observe(self) -> list[ChatMessage]:
         """Return the messages of the next turn: all that the policy will see."""
         ...
 
@@ -88,7 +88,7 @@ class Baseline:
     play: Callable[[Sequence[Prompt]], Awaitable[Sequence[float]]]
 
 
-Shown = tuple[list[Message], str | Message]
+ShownTurn = tuple[list[ChatMessage], str | ChatMessage]
 """What a turn of a demonstration sees, and its answer: a text, or an assistant's message that calls tools."""
 
 
@@ -164,7 +164,7 @@ class Task(ABC):
         """Whether perfect answers depend on what the environment shows, so that the task acts to demonstrate them."""
         return type(self).demonstrate is not Task.demonstrate
 
-    async def demonstrate(self, prompt: Prompt) -> Sequence[Shown]:  # noqa: ARG002
+    async def demonstrate(self, prompt: Prompt) -> Sequence[ShownTurn]:  # noqa: ARG002
         """Return the (messages, answer) pair of every turn of a perfect episode; empty where it did not succeed."""
         return []
 
@@ -376,7 +376,7 @@ class _SingleTurnEpisode:
         self._task = task
         self._prompt = prompt
 
-    async def observe(self) -> list[Message]:
+    async def observe(self) -> list[ChatMessage]:
         return list(self._prompt.messages)
 
     async def act(self, text: str) -> Step:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from levelhead.metrics import held_out
 from levelhead.recipe.environments import EnvironmentSection
-from levelhead.records import Event, Message, Prompt, Rollout, Score, Severity
+from levelhead.records import ChatMessage, Event, Prompt, Rollout, Score, Severity
 from levelhead.tasks.base import Episode, EpisodeLostError, Split, Step, Task
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group, stratum_value
 
@@ -63,7 +63,7 @@ class EnvironmentTask(Task):
 
     def prompt(self, name: str, seed: int) -> Prompt:
         """Return the prompt of one task and seed; what the policy reads each turn comes from the episode."""
-        messages: tuple[Message, ...] = (
+        messages: tuple[ChatMessage, ...] = (
             {"role": "system", "content": self._system},
             {"role": "user", "content": "The goal and the page follow when the episode starts."},
         )
@@ -170,7 +170,7 @@ class SeededEpisode(ABC, Generic[Place]):
         """
 
     @abstractmethod
-    def _messages(self) -> list[Message]:
+    def _messages(self) -> list[ChatMessage]:
         """Return what the policy sees at this step."""
 
     @abstractmethod
@@ -181,7 +181,7 @@ class SeededEpisode(ABC, Generic[Place]):
     def _score(self, facts: Mapping[str, Any]) -> Score:
         """Score the episode that is over, with these facts about it in the score's ``info``."""
 
-    async def observe(self) -> list[Message]:
+    async def observe(self) -> list[ChatMessage]:
         """Return the messages of this turn.
 
         Raises:

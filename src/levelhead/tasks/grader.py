@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from levelhead.metrics import held_out
-from levelhead.records import Event, Message, Prompt, Rollout, Score
+from levelhead.records import ChatMessage, Event, Prompt, Rollout, Score
 from levelhead.tasks.metering import JudgeUse
 
 
@@ -26,7 +26,7 @@ class Answer:
     prompt: Prompt
     text: str
     token_ids: tuple[int, ...] = ()
-    turns: tuple[Message, ...] = ()
+    turns: tuple[ChatMessage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from levelhead.errors import InputError
-from levelhead.records import ChatOptions, Message, Tool
+from levelhead.records import ChatMessage, ChatOptions, Tool
 from levelhead.tasks.strict_json import encodable
 from levelhead.tasks.tool_formats import FORMATS, Call, CallError, CallFormat
 
@@ -84,7 +84,7 @@ class CallReader:
         special = tuple(dict.fromkeys([*options.special_tokens, *self._special]))
         return replace(options, tools=options.tools or tuple(self.schemas.values()), special_tokens=special)
 
-    def has_room(self, messages: Sequence[Message], options: ChatOptions) -> bool:
+    def has_room(self, messages: Sequence[ChatMessage], options: ChatOptions) -> bool:
         """Whether the policy's context has room for another turn of a conversation."""
         return self._codec is None or len(self._codec.render(messages, options)) <= self.room
 
@@ -107,7 +107,7 @@ class CallReader:
             raise CallError(f"{len(calls)} calls in a turn, and at most {self._most} are allowed")
         return prose, calls
 
-    def written(self, messages: Sequence[Message], turn: Message, options: ChatOptions) -> str:
+    def written(self, messages: Sequence[ChatMessage], turn: ChatMessage, options: ChatOptions) -> str:
         """Return the text of a turn, which may call tools, as it is read where the policy writes it."""
         if self._codec is None:
             raise RuntimeError("learn_format comes before written")
@@ -122,7 +122,7 @@ class CallReader:
 
     def _rendered(self, codec: Codec, calls: Sequence[Call], schema: Tool) -> str:
         """Render calls and their results; return how the template writes the turn of the calls."""
-        chat: list[Message] = [{"role": "user", "content": "Question"}]
+        chat: list[ChatMessage] = [{"role": "user", "content": "Question"}]
         options = ChatOptions(tools=(schema,))
         before = codec.template.render(chat, generation_prompt=False, options=options).text
         turn = calling("", calls)
@@ -145,7 +145,7 @@ class CallReader:
         return False
 
 
-def calling(said: str, calls: Sequence[Call]) -> Message:
+def calling(said: str, calls: Sequence[Call]) -> ChatMessage:
     """Return the assistant's message that calls tools, as chat templates take it."""
     functions = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]
     return {
@@ -155,7 +155,7 @@ def calling(said: str, calls: Sequence[Call]) -> Message:
     }
 
 
-def answering(index: int, call: Call, text: str) -> Message:
+def answering(index: int, call: Call, text: str) -> ChatMessage:
     """Return the message with the result of a turn's call."""
     return {"role": "tool", "name": call.name, "tool_call_id": call_id(index), "content": text}
 

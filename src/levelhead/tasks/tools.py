@@ -12,9 +12,9 @@ from typing import Any
 
 from levelhead.errors import InputError, first_line
 from levelhead.recipe.tools import ToolUse
-from levelhead.records import ChatOptions, Message, Prompt, Tool
+from levelhead.records import ChatMessage, ChatOptions, Prompt, Tool
 from levelhead.tasks import threads
-from levelhead.tasks.base import Answer, Shown, SingleTurnTask, Step
+from levelhead.tasks.base import Answer, ShownTurn, SingleTurnTask, Step
 from levelhead.tasks.main_thread import OverrunError
 from levelhead.tasks.mcp_server import McpServer, ServerDiedError
 from levelhead.tasks.sandbox import run_program
@@ -163,14 +163,14 @@ class ToolEpisode:
 
     def __init__(self, task: SingleTurnTask, tools: Toolbox, prompt: Prompt) -> None:
         self._task, self._tools, self._prompt = task, tools, prompt
-        self._messages: list[Message] = list(prompt.messages)
-        self._before: tuple[Message, ...] = ()
+        self._messages: list[ChatMessage] = list(prompt.messages)
+        self._before: tuple[ChatMessage, ...] = ()
         self.completion_ids: tuple[int, ...] = ()
         self._turns = self._calls = self._failed = 0
 
-    async def demonstrate(self, calls: Sequence[Message], answer: str) -> list[Shown]:
+    async def demonstrate(self, calls: Sequence[ChatMessage], answer: str) -> list[ShownTurn]:
         """Return what is seen and written at each turn of an oracle; nothing where a call fails or ends the episode."""
-        shown: list[Shown] = []
+        shown: list[ShownTurn] = []
         for message in calls:
             shown.append((seen := await self.observe(), message))
             step = await self.act(self._tools.written(seen, message, self._prompt.chat))
@@ -178,7 +178,7 @@ class ToolEpisode:
                 return []
         return [*shown, (await self.observe(), answer)]
 
-    async def observe(self) -> list[Message]:
+    async def observe(self) -> list[ChatMessage]:
         """Return the conversation so far."""
         return list(self._messages)
 

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
-from levelhead.records import PLAIN_CHAT, ChatOptions, Message
+from levelhead.records import PLAIN_CHAT, ChatMessage, ChatOptions
 from levelhead.text import fingerprint, thoughts
 from levelhead.text.rendered import Rendered
 from levelhead.text.spans import locate
@@ -21,7 +21,7 @@ from levelhead.text.stops import judge, stop_tokens
 from levelhead.text.template import ChatTemplate
 from levelhead.text.thoughts import Thought
 
-_QUESTION: Message = {"role": "user", "content": "Question"}
+_QUESTION: ChatMessage = {"role": "user", "content": "Question"}
 _HELD = 512
 """Prompts whose rendering is held."""
 _OF_THE_LOADING = ("is_local", "local_files_only")
@@ -116,7 +116,7 @@ class Codec:
         """Codes of what is odd about stop, padding and first tokens, as docs/tokens.md explains them."""
         return judge(self.tokenizer, self.stops, self.render([_QUESTION]))
 
-    def render(self, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT) -> tuple[int, ...]:
+    def render(self, messages: Sequence[ChatMessage], options: ChatOptions = PLAIN_CHAT) -> tuple[int, ...]:
         """Return the ids that the policy sees before it writes: the messages and the generation prompt.
 
         Raises:
@@ -124,7 +124,7 @@ class Codec:
         """
         return self._prompt(messages, options)[1]
 
-    def _prompt(self, messages: Sequence[Message], options: ChatOptions) -> tuple[Rendered, tuple[int, ...]]:
+    def _prompt(self, messages: Sequence[ChatMessage], options: ChatOptions) -> tuple[Rendered, tuple[int, ...]]:
         """Return a prompt's text and ids; the latest are held, for checks put many answers to the same prompts."""
         key = repr((messages, options))
         prompt = self._prompts.get(key)
@@ -137,7 +137,7 @@ class Codec:
         return prompt
 
     def demonstration(
-        self, messages: Sequence[Message], answer: str | Message, options: ChatOptions = PLAIN_CHAT
+        self, messages: Sequence[ChatMessage], answer: str | ChatMessage, options: ChatOptions = PLAIN_CHAT
     ) -> Demonstration:
         """Return the training pair of ``answer`` as the assistant's reply to ``messages``.
 
@@ -156,7 +156,7 @@ class Codec:
             InputError: The template refuses the messages, or cannot put the answer's tool calls or reasoning after
                 its own generation prompt.
         """
-        message: Message = {"role": "assistant", "content": answer} if isinstance(answer, str) else answer
+        message: ChatMessage = {"role": "assistant", "content": answer} if isinstance(answer, str) else answer
         prompt, context = self._prompt(messages, options)
         reply = self._reply(messages, message, prompt, options)
         joint = self._encoder.encode(prompt.followed_by(reply))
@@ -179,7 +179,7 @@ class Codec:
         return Demonstration(context, tuple(completion))
 
     def demonstrations(
-        self, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT
+        self, messages: Sequence[ChatMessage], options: ChatOptions = PLAIN_CHAT
     ) -> tuple[Demonstration, ...]:
         """Return one training pair for each assistant message of a conversation.
 
@@ -239,7 +239,9 @@ class Codec:
         self.tokenizer.save_pretrained(str(folder))
         fingerprint.write(self, Path(folder))
 
-    def _reply(self, messages: Sequence[Message], answer: Message, prompt: Rendered, options: ChatOptions) -> Rendered:
+    def _reply(
+        self, messages: Sequence[ChatMessage], answer: ChatMessage, prompt: Rendered, options: ChatOptions
+    ) -> Rendered:
         """Return what the policy should write after ``prompt``, and what the template puts behind it."""
         mark = thoughts.opened_by(prompt.text)
         for message in thoughts.spellings(answer, mark):
@@ -257,7 +259,7 @@ class Codec:
         return self._pieced_together(messages, answer, prompt, options)
 
     def _pieced_together(
-        self, messages: Sequence[Message], answer: Message, prompt: Rendered, options: ChatOptions
+        self, messages: Sequence[ChatMessage], answer: ChatMessage, prompt: Rendered, options: ChatOptions
     ) -> Rendered:
         """Return an answer that no rendering holds whole: its thought, then the rest as the template writes that."""
         mark = thoughts.opened_by(prompt.text)
@@ -272,7 +274,7 @@ class Codec:
             lead = self.template.spelled_out(spoken[: len(spoken) - len(rest)], options)
         whole = [*messages, {**answer, "content": rest}]
 
-        def text_of(chat: Sequence[Message]) -> str:
+        def text_of(chat: Sequence[ChatMessage]) -> str:
             return self.template.render(chat, generation_prompt=False, options=options).text
 
         full = self.template.render(whole, generation_prompt=False, options=options)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from levelhead.records import ChatOptions, Message
+from levelhead.records import ChatMessage, ChatOptions
 from levelhead.text.codec import Codec
 
 
-def shortened(codec: Codec, messages: Sequence[Message], options: ChatOptions, room: int) -> tuple[Message, ...] | None:
+def shortened(
+    codec: Codec, messages: Sequence[ChatMessage], options: ChatOptions, room: int
+) -> tuple[ChatMessage, ...] | None:
     """Return a chat whose rendering takes at most ``room`` tokens.
 
     What a chat begins with (system, developer) stays.  Of the rest whole turns are left out, oldest first, up to the
@@ -34,7 +36,7 @@ def shortened(codec: Codec, messages: Sequence[Message], options: ChatOptions, r
     longest = max(range(len(chat)), key=lambda i: len(str(texts[i])))
     text = str(texts[longest])
 
-    def cut(kept: int) -> list[Message]:
+    def cut(kept: int) -> list[ChatMessage]:
         return [*chat[:longest], {**chat[longest], "content": text[len(text) - kept :]}, *chat[longest + 1 :]]
 
     fits, low, high = 0, 1, len(text)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from levelhead.errors import InputError
-from levelhead.records import Message
+from levelhead.records import ChatMessage
 from levelhead.text.rendered import map_strings, plain, strings, unused_character
 
 
 def locate(
-    messages: Sequence[Message], text: str, render: Callable[[Sequence[Message]], str]
+    messages: Sequence[ChatMessage], text: str, render: Callable[[Sequence[ChatMessage]], str]
 ) -> tuple[int, int] | None:
     """Return the characters [start, end) of the last message's text in the rendered chat; ``None`` if it is not there.
 
@@ -31,7 +31,7 @@ def locate(
 
 
 def _find(
-    message: dict[str, Any], text: str, mark: str, render_with: Callable[[Message], str]
+    message: dict[str, Any], text: str, mark: str, render_with: Callable[[ChatMessage], str]
 ) -> list[tuple[int, int]]:
     """Return where each string of a message is in ``text``, as far as it is there."""
     ranges: list[tuple[int, int]] = []
@@ -64,7 +64,7 @@ def _cuts(string: str) -> Iterator[int]:
         yield from ((start + end) // 2, end, start)
 
 
-def _with_string(message: dict[str, Any], number: int, replacement: str) -> Message:
+def _with_string(message: dict[str, Any], number: int, replacement: str) -> ChatMessage:
     """Return the message with its ``number``-th string replaced."""
     count = iter(range(number + 1))
     changed: dict[str, Any] = map_strings(message, lambda string: replacement if next(count, -1) == number else string)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
-from levelhead.records import PLAIN_CHAT, ChatOptions, Message, Tool
+from levelhead.records import PLAIN_CHAT, ChatMessage, ChatOptions, Tool
 from levelhead.text.template import ChatTemplate
 from levelhead.text.thoughts import REASONING_FIELDS
 
-_QUESTION: Message = {"role": "user", "content": "Question"}
-_ANSWER: Message = {"role": "assistant", "content": "Answer"}
-_CALL: Message = {
+_QUESTION: ChatMessage = {"role": "user", "content": "Question"}
+_ANSWER: ChatMessage = {"role": "assistant", "content": "Answer"}
+_CALL: ChatMessage = {
     "role": "assistant",
     "content": "",
     "tool_calls": [
@@ -128,7 +128,7 @@ def judge(
     return frozenset(codes)
 
 
-def _try_render(template: ChatTemplate, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT) -> str:
+def _try_render(template: ChatTemplate, messages: Sequence[ChatMessage], options: ChatOptions = PLAIN_CHAT) -> str:
     try:
         return template.render(messages, generation_prompt=False, options=options).text
     except InputError:

@@ -14,7 +14,7 @@ from jinja2.exceptions import TemplateError, TemplateSyntaxError
 from transformers import PreTrainedTokenizerBase
 
 from levelhead.errors import InputError
-from levelhead.records import PLAIN_CHAT, ChatOptions, Message
+from levelhead.records import PLAIN_CHAT, ChatMessage, ChatOptions
 from levelhead.text.rendered import ControlTokens, Rendered, plain
 
 # Templates that print today's date print this one (the default of Llama 3's): a run has the same tokens tomorrow.
@@ -75,7 +75,7 @@ class ChatTemplate:
         return "strftime_now" in "".join(templates.values() if isinstance(templates, dict) else [str(templates)])
 
     def control_tokens_in(
-        self, messages: Sequence[Message | str], options: ChatOptions = PLAIN_CHAT
+        self, messages: Sequence[ChatMessage | str], options: ChatOptions = PLAIN_CHAT
     ) -> tuple[str, ...]:
         """Return the control tokens that the messages' own text spells out as characters, each once, in order."""
         return self._controls.but(options.special_tokens).found_in([plain(message) for message in messages])
@@ -85,7 +85,7 @@ class ChatTemplate:
         return self._controls.but(options.special_tokens).render(lambda chat, _: str(chat[0]), [text], None)
 
     def render(
-        self, messages: Sequence[Message], *, generation_prompt: bool, options: ChatOptions = PLAIN_CHAT
+        self, messages: Sequence[ChatMessage], *, generation_prompt: bool, options: ChatOptions = PLAIN_CHAT
     ) -> Rendered:
         """Return the messages as one text, with or without the header of the assistant's next turn.
 
@@ -126,7 +126,7 @@ class ChatTemplate:
                 )
         return rendered
 
-    def _without_tools(self, messages: Sequence[Message], options: ChatOptions) -> str:
+    def _without_tools(self, messages: Sequence[ChatMessage], options: ChatOptions) -> str:
         """Return the same messages rendered without tools; nothing where they cannot be."""
         try:
             bare = replace(options, tools=())
@@ -148,7 +148,7 @@ class ChatTemplate:
         return _CLOCK.sub(lambda call: json.dumps(FIXED_DATE.strftime(call["format"])), str(templates))
 
 
-def _normalised(message: Message) -> dict[str, Any]:
+def _normalised(message: ChatMessage) -> dict[str, Any]:
     """Return the message as plain dicts and lists, absent fields left out, tool arguments as an object."""
     chat_message: dict[str, Any] = {key: value for key, value in plain(message).items() if value is not None}
     for call in chat_message.get("tool_calls", ()):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from levelhead.records import Message
+from levelhead.records import ChatMessage
 
 _TAG = re.compile(r"(<[A-Za-z][\w:.-]*>|\[[A-Z_]+\]|<\|START_\w+\|>)(\s*)\Z")
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
@@ -71,7 +71,7 @@ def holds_thought(text: str) -> bool:
     return re.search(_CLOSER, text) is not None
 
 
-def plain_answer(message: Message, mark: Thought) -> str:
+def plain_answer(message: ChatMessage, mark: Thought) -> str:
     """Return the text of an assistant message behind its thought, without white space."""
     content = message.get("content")
     return squeezed(take_apart(content, mark).rest) if isinstance(content, str) else ""
@@ -97,7 +97,7 @@ def take_apart(text: str, mark: Thought) -> Answer:
     return Answer(body, thought, rest.lstrip(), opens)
 
 
-def spellings(message: Message, mark: Thought) -> Iterator[Message]:
+def spellings(message: ChatMessage, mark: Thought) -> Iterator[ChatMessage]:
     """Yield an assistant message in the ways in which templates read a thought, as it is first."""
     yield message
     content = message.get("content")
@@ -111,7 +111,7 @@ def spellings(message: Message, mark: Thought) -> Iterator[Message]:
         yield {**message, field: parts.thought.strip("\n"), "content": parts.rest}
 
 
-def goes_on(reply: str, message: Message, mark: Thought) -> bool:
+def goes_on(reply: str, message: ChatMessage, mark: Thought) -> bool:
     """Whether a reply holds all of an assistant message: its thought once, and nothing closed before it.
 
     Args:
@@ -137,7 +137,7 @@ def goes_on(reply: str, message: Message, mark: Thought) -> bool:
     return bool(tag) and mark.closer not in before
 
 
-def called(message: Message) -> list[str]:
+def called(message: ChatMessage) -> list[str]:
     """Return the names of the functions that an assistant message calls."""
     return [str(call.get("function", call).get("name")) for call in message.get("tool_calls") or ()]
 

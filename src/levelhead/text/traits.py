@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from levelhead.errors import InputError
-from levelhead.records import PLAIN_CHAT, ChatOptions, Message
+from levelhead.records import PLAIN_CHAT, ChatMessage, ChatOptions
 from levelhead.text.codec import Codec
 from levelhead.text.rendered import plain, strings
 from levelhead.text.thoughts import REASONING_FIELDS, called, squeezed
 
-_INSTRUCTION: Message = {"role": "system", "content": "Instruction"}
-_QUESTION: Message = {"role": "user", "content": "Question"}
-_FOLLOW_UP: Message = {"role": "user", "content": "Follow-up"}
-_ANSWER: Message = {"role": "assistant", "content": "Answer"}
-_REASONED: Message = {"role": "assistant", "content": "<think>\nReasons\n</think>\n\nAnswer"}
+_INSTRUCTION: ChatMessage = {"role": "system", "content": "Instruction"}
+_QUESTION: ChatMessage = {"role": "user", "content": "Question"}
+_FOLLOW_UP: ChatMessage = {"role": "user", "content": "Follow-up"}
+_ANSWER: ChatMessage = {"role": "assistant", "content": "Answer"}
+_REASONED: ChatMessage = {"role": "assistant", "content": "<think>\nReasons\n</think>\n\nAnswer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def probe(codec: Codec) -> Traits:
     )
 
 
-def left_out(codec: Codec, messages: Sequence[Message], options: ChatOptions = PLAIN_CHAT) -> list[tuple[str, str]]:
+def left_out(codec: Codec, messages: Sequence[ChatMessage], options: ChatOptions = PLAIN_CHAT) -> list[tuple[str, str]]:
     """Return the texts of a chat that its rendering does not show, each with the role of its message.
 
     What counts are the text, the reasoning and the tool calls of a message, whatever white space or escaping a template
@@ -74,18 +74,18 @@ def left_out(codec: Codec, messages: Sequence[Message], options: ChatOptions = P
     return lost
 
 
-def _text(codec: Codec, *messages: Message) -> str:
+def _text(codec: Codec, *messages: ChatMessage) -> str:
     return codec.template.render(messages, generation_prompt=True).text
 
 
-def _try(codec: Codec, *messages: Message, default: str) -> str:
+def _try(codec: Codec, *messages: ChatMessage, default: str) -> str:
     try:
         return _text(codec, *messages)
     except InputError:
         return default
 
 
-def _rewrites(codec: Codec, start: list[Message], answer: Message) -> bool:
+def _rewrites(codec: Codec, start: list[ChatMessage], answer: ChatMessage) -> bool:
     try:
         first = codec.demonstration(start, answer)
         later = codec.render([*start, answer, _FOLLOW_UP])

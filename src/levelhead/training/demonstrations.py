@@ -11,7 +11,7 @@ from levelhead.errors import InputError
 from levelhead.policy.packing import MicroBatch, TokenSequence
 from levelhead.policy.policy import Policy
 from levelhead.records import Prompt
-from levelhead.tasks.base import EpisodeLostError, Shown, Task
+from levelhead.tasks.base import EpisodeLostError, ShownTurn, Task
 from levelhead.training.loop import EventLoop
 from levelhead.training.ranks import Ranks
 from levelhead.waiting import all_or_none
@@ -31,9 +31,9 @@ class Demonstrations:
     def __init__(self, tasks: Mapping[str, Task], loop: EventLoop) -> None:
         self._tasks = tasks
         self._loop = loop
-        self._played: dict[tuple[str, str], Sequence[Shown]] = {}
+        self._played: dict[tuple[str, str], Sequence[ShownTurn]] = {}
 
-    def show(self, prompts: Sequence[Prompt]) -> list[Sequence[Shown]]:
+    def show(self, prompts: Sequence[Prompt]) -> list[Sequence[ShownTurn]]:
         """Return the turns of each prompt's demonstration, none where its episode did not succeed.
 
         Raises:
@@ -50,17 +50,17 @@ class Demonstrations:
             for prompt in prompts
         ]
 
-    async def _play(self, prompts: Sequence[Prompt]) -> list[Sequence[Shown]]:
+    async def _play(self, prompts: Sequence[Prompt]) -> list[Sequence[ShownTurn]]:
         return await all_or_none(self._demonstrate(prompt) for prompt in prompts)
 
-    async def _demonstrate(self, prompt: Prompt) -> Sequence[Shown]:
+    async def _demonstrate(self, prompt: Prompt) -> Sequence[ShownTurn]:
         task = self._tasks[prompt.task]
         try:
             return await task.demonstrate(prompt)
         except EpisodeLostError:
             return []
 
-    def _answer(self, prompt: Prompt) -> Sequence[Shown]:
+    def _answer(self, prompt: Prompt) -> Sequence[ShownTurn]:
         answers = self._tasks[prompt.task].oracle(prompt)
         if not answers:
             raise InputError(
@@ -101,7 +101,7 @@ class SharedBatch:
         """
         own = policy.pack(self.sequences, tokens) if self.sequences else []
         real = len(own)
-        if policy.total is not None:
+        if policy.sharded:
             own = self.ranks.filled_up(own, policy.pack([self.spare], tokens)[0])
         for index, micro in enumerate(own):
             yield float(index < real), micro
@@ -110,7 +110,7 @@ class SharedBatch:
         """Add up gradients, where the passes have not done so, and some sums over the processes."""
         if self.ranks.alone:
             return sums
-        if policy.total is None:
+        if not policy.sharded:
             for parameter in policy.parameters:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)

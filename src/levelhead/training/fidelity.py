@@ -94,7 +94,7 @@ def sampled_otherwise(policy: Policy, groups: Sequence[Group], controls: Samplin
         controls: As the recipe has them.
     """
     greedy = controls.temperature == 0
-    if policy.total is not None or distorts(controls.model_copy(update=_UNCUT) if greedy else controls):
+    if policy.sharded or distorts(controls.model_copy(update=_UNCUT) if greedy else controls):
         return None
     turns = [turn for group in groups for rollout in group.rollouts for turn in rollout.turns]
     turns = sorted((turn for turn in turns if turn.completion_ids), key=_size)[:ANSWERS]
@@ -143,7 +143,7 @@ def saved_otherwise(policy: Policy, folder: Path) -> list[str]:
     """
     from peft import get_peft_model_state_dict
 
-    if policy.total is not None:
+    if policy.sharded:
         return []
     memory: Mapping[str, Tensor] = (
         get_peft_model_state_dict(policy.model, save_embedding_layers=False)
@@ -217,7 +217,7 @@ class RecordedLogprobs(Watcher):
     def __init__(self, policy: Policy, config: Grpo) -> None:
         self._policy, self._config, self._reported = policy, config, False
         several = config.updates_per_batch * config.epochs > 1
-        self._looks = several and not needs_recompute(config) and not distorts(config.sampling) and policy.total is None
+        self._looks = several and not needs_recompute(config) and not distorts(config.sampling) and not policy.sharded
 
     def sampled(self, step: int, rollouts: Collected) -> Iterable[Event]:
         """Score a few turns of a batch again, before its first update."""

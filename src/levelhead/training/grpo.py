@@ -50,7 +50,7 @@ from levelhead.training.unrated import CODE as UNRATED
 from levelhead.training.unrated import UnratedWatch
 from levelhead.training.update_metrics import UpdateMetrics, summarise
 from levelhead.training.watch import BatchWatch, Watch
-from levelhead.training.watcher import Shown
+from levelhead.training.watcher import ObserverWatcher
 
 
 class GrpoTrainer:
@@ -189,7 +189,7 @@ class GrpoTrainer:
             coefficients = self.objective.coefficients
             region = TrustRegion(self.policy, self.updater, coefficients, guard, tokens, self.ranks)
         audits = UpdateAudits(self.policy, self.objective, self.updater, self.config, self.merger, self.ranks)
-        shown = [region if region and observer is guard else Shown(observer) for observer in observers]
+        shown = [region if region and observer is guard else ObserverWatcher(observer) for observer in observers]
         faithful = [RecordedLogprobs(self.policy, self.config), HeldWeights(self.policy)]
         return Watch([self.unrated, batch_watch, audits, *shown, *faithful], region)
 

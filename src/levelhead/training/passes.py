@@ -52,7 +52,7 @@ def accumulate(
     """
     merger.start()
     ranks = ranks or Ranks()
-    own, collective = own_part(plan, ranks), policy.total is not None
+    own, collective = own_part(plan, ranks), policy.sharded
     with policy.training():
         for task in plan.samples:  # a task at a time: no backward runs through another's rows
             members = own.samples.get(task)
@@ -116,7 +116,7 @@ def make_merger(
         seed=derive(seed, "merge"),
         tasks=tasks,
         reduce=ranks.reduces(policy) if ranks else None,
-        total=policy.total,
+        total=policy.sum_over_ranks,
     )
 
 

@@ -171,7 +171,7 @@ class Ranks:
 
     def reduces(self, policy: Policy) -> Callable[[Tensor], None] | None:
         """:attr:`reduce` for gradients of a policy; nothing to do where its passes add them up themselves."""
-        return None if policy.total is not None else self.reduce
+        return None if policy.sharded else self.reduce
 
     @property
     def reduce(self) -> Callable[[Tensor], None] | None:

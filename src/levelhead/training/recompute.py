@@ -101,7 +101,7 @@ def recompute_logprobs(
     by_turn: dict[int, TokenStatistics] = {}
     micros = policy.pack([sequences[index] for index in own], tokens) if own else []
     real = len(micros)
-    if policy.total is not None and sequences:  # every pass is a collective
+    if policy.sharded and sequences:  # every pass is a collective
         micros = ranks.filled_up(micros, policy.pack(sequences[:1], tokens)[0])
     for number, micro in enumerate(micros):
         stats = policy.score(micro, temperature)

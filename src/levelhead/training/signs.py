@@ -100,13 +100,13 @@ class UpdateAudits(Watcher):
         audit, done, self._audit = self.config.audit, self.updater.done, None
         due = done < audit.first or (audit.every > 0 and done % audit.every == 0)
         # Where weights are divided, a process that lacks a term takes its passes with weight 0.
-        if not due or not (self.ranks.alone or self.policy.total is not None or all_have(update.plan, self.ranks)):
+        if not due or not (self.ranks.alone or self.policy.sharded or all_have(update.plan, self.ranks)):
             return
         rehearsals = self.ranks.gathered(self._exactly(update.plan, update.seed))
         why = next((reason for _, reason in rehearsals if reason), None)
         exact = None if why else rehearsals[0][0]
         kind = coarsest(self.policy)
-        reduce, total = self.ranks.reduces(self.policy), self.policy.total
+        reduce, total = self.ranks.reduces(self.policy), self.policy.sum_over_ranks
         auditor = Auditor(
             self.policy.parameters, reduce=reduce, total=total, expected_senses=EXPECTED_SENSES, dtype=kind
         )
@@ -158,7 +158,9 @@ class UpdateAudits(Watcher):
         policy = exact_policy(self.policy)
         merger = make_merger(policy, self.config, seed, tuple(self.objective.coefficients.kl))
         merger.aggregator = self.merger.aggregator
-        auditor = Auditor(policy.parameters, total=policy.total, expected_senses=EXPECTED_SENSES, dtype=torch.float32)
+        auditor = Auditor(
+            policy.parameters, total=policy.sum_over_ranks, expected_senses=EXPECTED_SENSES, dtype=torch.float32
+        )
         tokens = min(self.config.tokens_per_microbatch, EXACT_TOKENS)
         objective, metrics = self.objective.with_own_references(), UpdateMetrics()
         with full_products(), nudged(policy, OFF, seed):

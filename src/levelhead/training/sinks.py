@@ -27,7 +27,7 @@ LONGEST_CURVE = 32
 MOST_TASKS = 12
 """Tasks that have a line in the block."""
 
-Shown = tuple[str, str, Callable[[float], str]]
+ConsoleValue = tuple[str, str, Callable[[float], str]]
 
 
 class ProgressSink:
@@ -117,7 +117,7 @@ class ProgressSink:
         return [(task, f"{curve[-1]:+.3f}", spark(curve, LONGEST_CURVE, plain=plain)) for task, curve in curves]
 
 
-_SHOWN: Sequence[Shown] = (
+_SHOWN: Sequence[ConsoleValue] = (
     (metric.REWARD, "reward", "{:+.3f}".format),
     (metric.ENTROPY, "entropy", "{:.3f}".format),
     (metric.KL, "KL", "{:.4f}".format),

@@ -21,7 +21,7 @@ from levelhead.training.optim import Updater
 from levelhead.training.plan import Plan
 from levelhead.training.ranks import Ranks
 from levelhead.training.step_result import Update
-from levelhead.training.watcher import Shown
+from levelhead.training.watcher import ObserverWatcher
 
 LARGEST = 20.0
 """Change of a log-probability beyond which its exponential is not taken any further."""
@@ -45,7 +45,7 @@ class _Probe:
     before: _ProbeStats
 
 
-class TrustRegion(Shown):
+class TrustRegion(ObserverWatcher):
     """Beside the updater the only one that touches weights: it puts back what an update took too far.
 
     In memory it holds, on the device, the trained weights that a step starts from, and in host memory those that the

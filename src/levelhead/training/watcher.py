@@ -39,7 +39,7 @@ class Watcher:
         """Look at the weights as the next step is to find them."""
 
 
-class Shown(Watcher):
+class ObserverWatcher(Watcher):
     """Shows records to an observer, which touches nothing: the user's own, or a guard.
 
     Args:

@@ -146,7 +146,7 @@ class WeightCopies:
 
     def _make(self) -> WeightCopy:
         source = self._policy.samples_from
-        if source.total is not None:  # divided, and used in syncs alone, which all processes make between two steps
+        if source.sharded:  # divided, and used in syncs alone, which all processes make between two steps
             copy = WeightCopy(source)
             self._copies.append(copy)
             return copy

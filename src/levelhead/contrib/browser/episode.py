@@ -9,7 +9,7 @@ from levelhead.contrib.browser.actions import ActionError, parse_action
 from levelhead.contrib.browser.pages import Report, TabLostError, step_limit
 from levelhead.contrib.browser.view import View, turn_messages
 from levelhead.recipe.environments import Browser
-from levelhead.records import Message, Score
+from levelhead.records import ChatMessage, Score
 from levelhead.tasks.environment import SeededEpisode
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class BrowserEpisode(SeededEpisode["Tab"]):
         assert self._pool is not None  # noqa: S101 - it has lent the page
         await self._pool.give_back(place, fit=fit)
 
-    def _messages(self) -> list[Message]:
+    def _messages(self) -> list[ChatMessage]:
         return turn_messages(self.view, self.step, self.error, self._section.observation_chars)
 
     async def _perform(self, place: Tab, text: str) -> None:

@@ -16,14 +16,14 @@ from levelhead.contrib.browser.view import SYSTEM_PROMPT, View
 from levelhead.errors import InputError
 from levelhead.installation import install_command
 from levelhead.recipe.environments import Browser
-from levelhead.records import Message, Prompt, Score
+from levelhead.records import ChatMessage, Prompt, Score
 from levelhead.tasks.base import Baseline
 from levelhead.tasks.environment import EnvironmentTask
 
 if TYPE_CHECKING:
     from levelhead.contrib.browser.host import Pool
 
-Turns = list[tuple[list[Message], str]]
+Turns = list[tuple[list[ChatMessage], str]]
 """The messages and the answer of each turn of an episode."""
 
 

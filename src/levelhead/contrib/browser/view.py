@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from levelhead.contrib.browser.actions import ACTION_HELP
-from levelhead.records import Message
+from levelhead.records import ChatMessage
 
 SYSTEM_PROMPT = f"""\
 You operate a web page. Its elements are shown as [number] role "name". Answer with one action, such as:
@@ -114,7 +114,7 @@ def read_view(raw: Mapping[str, Any]) -> View:
     return View(raw["goal"], lines, raw["done"], float(raw["reward"]), str(raw["reason"]))
 
 
-def turn_messages(view: View, step: int, error: str, limit: int) -> list[Message]:
+def turn_messages(view: View, step: int, error: str, limit: int) -> list[ChatMessage]:
     """Return the messages of a turn: system prompt, step number from 1, goal, the last action's error, and the page."""
     lines = [f"Step {step}", f"Goal: {view.goal}"]
     if error:

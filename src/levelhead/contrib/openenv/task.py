@@ -14,7 +14,7 @@ from levelhead.contrib.openenv.wire import Reply, WireError, written
 from levelhead.errors import InputError
 from levelhead.installation import install_command
 from levelhead.recipe.environments import OpenEnv
-from levelhead.records import Message, Prompt, Score
+from levelhead.records import ChatMessage, Prompt, Score
 from levelhead.tasks.environment import EnvironmentTask, SeededEpisode
 from levelhead.tasks.tool_formats import CallError
 from levelhead.tasks.tool_reader import CallReader, answering, calling, typed
@@ -122,7 +122,7 @@ class OpenEnvEpisode(SeededEpisode["OpenEnvClient"]):
         self._ended = "server" if self._reply.done else ""
         return self._reply.reward or 0.0
 
-    def _messages(self) -> list[Message]:
+    def _messages(self) -> list[ChatMessage]:
         return [{"role": "system", "content": self._task.system}, {"role": "user", "content": self._shown()}]
 
     def _shown(self) -> str:
@@ -166,10 +166,10 @@ class ToolCallEpisode(OpenEnvEpisode):
     def __init__(self, task: OpenEnvTask, tools: CallReader, prompt: Prompt) -> None:
         super().__init__(task, prompt)
         self._tools, self._options = tools, prompt.chat
-        self._conversation: list[Message] = []
+        self._conversation: list[ChatMessage] = []
         self._calls = self._failed = 0
 
-    def _messages(self) -> list[Message]:
+    def _messages(self) -> list[ChatMessage]:
         self._conversation = self._conversation or super()._messages()
         return list(self._conversation)
 

@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from levelhead.contrib.verifiers.harness import NO_ROOM
-from levelhead.records import Message
+from levelhead.records import ChatMessage
 from levelhead.tasks.tool_formats import Call
 
 MAX_BODY = 64 * 1024 * 1024
@@ -34,7 +34,7 @@ class Question:
         reply: What is answered.
     """
 
-    messages: list[Message]
+    messages: list[ChatMessage]
     pictures: bool
     reply: asyncio.Future[web.Response]
 
@@ -109,7 +109,7 @@ class Endpoint:
         return await reply
 
 
-def _read(wire: Mapping[str, Any]) -> tuple[Message, bool]:
+def _read(wire: Mapping[str, Any]) -> tuple[ChatMessage, bool]:
     """Return a message as chat templates take it, and whether it shows anything but text."""
     message = {key: wire[key] for key in ("role", "content", "name", "tool_call_id") if wire.get(key) is not None}
     parts = message.setdefault("content", "")

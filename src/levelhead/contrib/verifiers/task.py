@@ -19,13 +19,13 @@ from levelhead.diagnosis.notice import printable
 from levelhead.errors import InputError
 from levelhead.metrics import held_out
 from levelhead.recipe.environments import Verifiers
-from levelhead.records import LARGEST_REWARD, Event, Message, Prompt, Rollout, Score
+from levelhead.records import LARGEST_REWARD, ChatMessage, Event, Prompt, Rollout, Score
 from levelhead.tasks.base import EpisodeLostError, Split, Step, Task
 from levelhead.tasks.splits import in_seed_order, limit_sides, split_by_group
 from levelhead.tasks.tool_formats import CallError
 from levelhead.tasks.tool_reader import CallReader, call_id, typed
 
-_OPENED: Message = {"role": "user", "content": "The environment speaks first when the episode starts."}
+_OPENED: ChatMessage = {"role": "user", "content": "The environment speaks first when the episode starts."}
 
 
 class VerifiersTask(Task):
@@ -55,7 +55,9 @@ class VerifiersTask(Task):
         """Yield the split's rows once, in an order that depends on the seed alone."""
         for row in in_seed_order(self._sides[split], seed, self.name, split):
             data = self.rows[row].data
-            messages: list[Message] = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
+            messages: list[ChatMessage] = (
+                [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
+            )
             if isinstance(data.prompt, str):
                 messages.append({"role": "user", "content": data.prompt})
             else:
@@ -149,7 +151,7 @@ class VerifiersEpisode:
         self._question: Question | None = None
         self._ids = itertools.count()
 
-    async def observe(self) -> list[Message]:
+    async def observe(self) -> list[ChatMessage]:
         """Return the conversation that the environment wants continued.
 
         Raises:

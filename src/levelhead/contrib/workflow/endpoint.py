@@ -17,7 +17,7 @@ from levelhead.contrib.workflow.problems import Problem
 from levelhead.contrib.workflow.quantity import read_quantity, same_value
 from levelhead.metrics import held_out
 from levelhead.recipe.workflow import EndpointExecutor, SandboxLimits
-from levelhead.records import Message
+from levelhead.records import ChatMessage
 from levelhead.tasks.endpoint import BudgetError, ChatClient, Pace, ReplyCache
 from levelhead.tasks.endpoint.verdicts import read_letter, read_verdict
 from levelhead.tasks.metering import Usage
@@ -143,7 +143,7 @@ class Asking:
         fault = result.status == "ok" and "FAIL" in result.stdout and "PASS" not in result.stdout
         return Verdict(fault, "Test", f"a check printed: {result.stdout.strip() or _why(result)}"[:_LONGEST_NOTE])
 
-    async def _ask(self, messages: list[Message], path: Path, temperature: float | None = None) -> str:
+    async def _ask(self, messages: list[ChatMessage], path: Path, temperature: float | None = None) -> str:
         sample = f"{self._sample}/{'.'.join(map(str, path))}"
         reply = await self._client.ask(messages, self._temperature if temperature is None else temperature, sample)
         self.tokens += reply.tokens

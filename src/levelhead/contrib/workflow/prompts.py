@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from levelhead.contrib.workflow.language import Limits
 from levelhead.contrib.workflow.operators import OPERATORS
 from levelhead.contrib.workflow.problems import Problem
-from levelhead.records import Message
+from levelhead.records import ChatMessage
 from levelhead.tasks.datasets.load import dataset_named
 
 INSTRUCTION = "Write a workflow."
 """Put under every question, for a policy that is taught the language."""
 
 
-def messages(question: str, limits: Limits, *, full: bool) -> tuple[Message, ...]:
+def messages(question: str, limits: Limits, *, full: bool) -> tuple[ChatMessage, ...]:
     """Return the chat messages of a problem.
 
     Args:
@@ -78,13 +78,13 @@ _DRAFT = {
 }
 
 
-def draft(operator: str, problem: Problem, before: str | None) -> list[Message]:
+def draft(operator: str, problem: Problem, before: str | None) -> list[ChatMessage]:
     """Return the messages that ask for an answer as a drafting operator gives it; :func:`programmer` has its own."""
     task = _DRAFT[operator].format(form=form(problem), name=problem.entry_point or "solve")
     return _ask(problem, task, before)
 
 
-def programmer(problem: Problem, before: str | None, error: str | None = None) -> list[Message]:
+def programmer(problem: Problem, before: str | None, error: str | None = None) -> list[ChatMessage]:
     """Ask for a program that prints the answer, or, for code, for the function; the last attempt's error at hand."""
     if problem.domain == "code":
         task = f"Write Python for the problem. {form(problem)} Use the standard library only."
@@ -98,7 +98,7 @@ def programmer(problem: Problem, before: str | None, error: str | None = None) -
     return _ask(problem, task, before)
 
 
-def write_tests(problem: Problem) -> list[Message]:
+def write_tests(problem: Problem) -> list[ChatMessage]:
     """Ask for assertions about a function that has been asked for."""
     task = (
         f"Do not solve the problem. Write five Python assert statements about {problem.entry_point} that any right "
@@ -107,7 +107,7 @@ def write_tests(problem: Problem) -> list[Message]:
     return _ask(problem, task, None)
 
 
-def write_check(problem: Problem, draft: str) -> list[Message]:
+def write_check(problem: Problem, draft: str) -> list[ChatMessage]:
     """Ask for a program that checks an answer."""
     task = (
         "Check the answer below. Write a Python program that works the problem out in its own way, compares, and "
@@ -117,7 +117,7 @@ def write_check(problem: Problem, draft: str) -> list[Message]:
     return _ask(problem, task, draft, label="answer")
 
 
-def review(problem: Problem, draft: str) -> list[Message]:
+def review(problem: Problem, draft: str) -> list[ChatMessage]:
     """Ask whether an answer is right."""
     task = (
         "Review the answer below. Begin with one line, VERDICT: RIGHT or VERDICT: WRONG. "
@@ -126,18 +126,18 @@ def review(problem: Problem, draft: str) -> list[Message]:
     return _ask(problem, task, draft, label="answer")
 
 
-def revise(problem: Problem, draft: str, note: str) -> list[Message]:
+def revise(problem: Problem, draft: str, note: str) -> list[ChatMessage]:
     """Ask for a better answer."""
     task = f"Improve the answer below. A reviewer said:\n<review>\n{note}\n</review>\n{form(problem)}"
     return _ask(problem, task, draft, label="answer")
 
 
-def reduce(problem: Problem, draft: str) -> list[Message]:
+def reduce(problem: Problem, draft: str) -> list[ChatMessage]:
     """Ask for the bare answer."""
     return _ask(problem, f"Do not solve again. State the answer below in its final form. {form(problem)}", draft)
 
 
-def choose(problem: Problem, drafts: Sequence[str]) -> list[Message]:
+def choose(problem: Problem, drafts: Sequence[str]) -> list[ChatMessage]:
     """Ask which of several answers is best, by its letter."""
     options = "\n".join(f"<{letter(i)}>\n{draft}\n</{letter(i)}>" for i, draft in enumerate(drafts))
     text = (
@@ -152,6 +152,6 @@ def letter(i: int) -> str:
     return chr(ord("A") + i)
 
 
-def _ask(problem: Problem, task: str, before: str | None, label: str = "earlier_attempt") -> list[Message]:
+def _ask(problem: Problem, task: str, before: str | None, label: str = "earlier_attempt") -> list[ChatMessage]:
     held = f"\n<{label}>\n{before}\n</{label}>" if before else ""
     return [{"role": "user", "content": f"{task}\n\n<problem>\n{problem.question}\n</problem>{held}"}]

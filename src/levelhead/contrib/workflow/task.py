@@ -27,7 +27,7 @@ from levelhead.contrib.workflow.simulator import (
 from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Workflow
 from levelhead.recipe.workflow import EndpointExecutor, ThreeLevelReward
-from levelhead.records import Event, Message, Prompt, Rollout, Score
+from levelhead.records import ChatMessage, Event, Prompt, Rollout, Score
 from levelhead.tasks.base import Answer, SingleTurnTask, Split
 from levelhead.tasks.splits import limit_sides, split_by_group
 
@@ -91,7 +91,7 @@ class WorkflowTask(SingleTurnTask):
         problem = self._problems[prompt.id]
         return [self._written(best_workflow(problem.domain, problem.difficulty, self._section.reward, self.limits))]
 
-    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[Message], str]]:
+    async def demonstrate(self, prompt: Prompt) -> list[tuple[list[ChatMessage], str]]:
         """Return what supervised fine-tuning shows: the oracle, or one of a mix where the recipe says ``varied``.
 
         Which of the mix a problem gets depends on its id alone.

@@ -15,7 +15,7 @@ from typing import Any, Self
 import httpx2
 
 from levelhead.recipe.endpoint import Endpoint
-from levelhead.records import Message
+from levelhead.records import ChatMessage
 from levelhead.tasks.endpoint.cache import CacheError, Reply, ReplyCache, content_key
 from levelhead.tasks.endpoint.dialects import Call, Form, dialect_of
 from levelhead.tasks.endpoint.exchange import (
@@ -106,7 +106,7 @@ class ChatClient:
 
     async def ask(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ChatMessage],
         temperature: float,
         sample: str,
         *,

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from levelhead import extensions
 from levelhead.recipe.endpoint import Endpoint
-from levelhead.records import Message
+from levelhead.records import ChatMessage
 from levelhead.tasks.endpoint.cache import Reply
 from levelhead.tasks.endpoint.wire import (
     NoCompletionError,
@@ -53,7 +53,7 @@ class Call:
         form: What the reply is asked to be.
     """
 
-    messages: Sequence[Message]
+    messages: Sequence[ChatMessage]
     temperature: float
     seed: int | None = None
     form: Form = Form()

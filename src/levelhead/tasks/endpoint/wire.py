@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from levelhead.records import Message
+from levelhead.records import ChatMessage
 from levelhead.tasks.endpoint.cache import Reply
 from levelhead.tasks.strict_json import encodable, read_object
 
@@ -23,7 +23,7 @@ class NoCompletionError(ValueError):
     """A body that is no chat completion; the message says why."""
 
 
-def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def write_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     """Return messages as JSON can carry them: lone surrogates, which no encoding can, become U+FFFD."""
     return [{k: encodable(v) if isinstance(v, str) else v for k, v in message.items()} for message in messages]
 

@@ -11,7 +11,7 @@ from typing import Any
 from levelhead.errors import InputError
 from levelhead.recipe.tasks import OwnPrompts
 from levelhead.recipe.tools import ToolUse
-from levelhead.records import PLAIN_CHAT, ChatOptions, Message
+from levelhead.records import PLAIN_CHAT, ChatMessage, ChatOptions
 from levelhead.tasks.function.sources import Record, Table
 from levelhead.tasks.splits import MAX_VALUES, stratum_value
 from levelhead.tasks.tool_formats import CallError, call_of
@@ -49,19 +49,19 @@ class Example:
     id: str
     record: Record
     prompt: str | list[dict[str, Any]]
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     columns: Mapping[str, Any]
     oracle: str | None
     strata: Mapping[str, str] = field(default_factory=dict)
     chat: ChatOptions = PLAIN_CHAT
-    calls: tuple[Message, ...] = ()
+    calls: tuple[ChatMessage, ...] = ()
 
     @property
     def key(self) -> str:
         """Equal for examples that ask the same, so that they fall on one side of the split."""
         return json.dumps(self.messages, sort_keys=True, default=str)
 
-    def with_messages(self, messages: tuple[Message, ...]) -> Example:
+    def with_messages(self, messages: tuple[ChatMessage, ...]) -> Example:
         """Return this example with another prompt, which rewards see as well."""
         text = isinstance(self.prompt, str)
         prompt: str | list[dict[str, Any]] = str(messages[-1]["content"]) if text else [dict(m) for m in messages]
@@ -244,7 +244,7 @@ def _message(record: Record, n: int, message: Any) -> dict[str, Any]:
     return fields
 
 
-def _oracle(record: Record, section: OwnPrompts) -> tuple[tuple[Message, ...], str | None]:
+def _oracle(record: Record, section: OwnPrompts) -> tuple[tuple[ChatMessage, ...], str | None]:
     """Read a perfect answer, ``None`` where the row has none, and the calls of tools that come before it.
 
     A number, true and false are written as Python's ``str`` does, as a reward that compares texts reads them.
@@ -274,7 +274,7 @@ def _oracle(record: Record, section: OwnPrompts) -> tuple[tuple[Message, ...], s
     )
 
 
-def _calls(record: Record, column: str, message: Mapping[str, Any]) -> Message:
+def _calls(record: Record, column: str, message: Mapping[str, Any]) -> ChatMessage:
     calls = message.get("tool_calls") if message.get("role") == "assistant" else None
     try:
         if isinstance(calls, list) and calls:

@@ -16,7 +16,7 @@ from typing import Any
 
 from levelhead.errors import InputError
 from levelhead.recipe.tools import ToolUse
-from levelhead.records import Message, Prompt
+from levelhead.records import ChatMessage, Prompt
 from levelhead.tasks import threads
 from levelhead.tasks.base import Answer, SingleTurnTask
 from levelhead.tasks.function.rewards import copied
@@ -145,7 +145,7 @@ class EnvironmentEpisode(ToolEpisode):
         self._stateful = tools
         self._environment: Any = None
 
-    async def observe(self) -> list[Message]:
+    async def observe(self) -> list[ChatMessage]:
         """Return the conversation so far, the first time with what ``reset`` has to say."""
         if self._environment is None:
             timeout = self._stateful.section.timeout_s

@@ -14,7 +14,7 @@ from levelhead.metrics import held_out
 from levelhead.recipe.tasks import Function
 from levelhead.recipe.tools import ToolUse
 from levelhead.records import LARGEST_REWARD, Prompt, Rollout, Score
-from levelhead.tasks.base import Answer, Episode, Shown, SingleTurnTask, Split
+from levelhead.tasks.base import Answer, Episode, ShownTurn, SingleTurnTask, Split
 from levelhead.tasks.function.examples import make_examples
 from levelhead.tasks.function.loading import RewardFunction, load_rewards
 from levelhead.tasks.function.rewards import Rated, RatingError, TrainerState, not_rated, rate
@@ -109,7 +109,7 @@ class FunctionTask(SingleTurnTask):
         """Whether perfect answers call tools first."""
         return any(example.calls for example in self._examples.values())
 
-    async def demonstrate(self, prompt: Prompt) -> list[Shown]:
+    async def demonstrate(self, prompt: Prompt) -> list[ShownTurn]:
         """Return the (messages, answer) pair of every turn of the oracle's, whose calls are executed."""
         example = self._examples[prompt.id]
         if example.oracle is None or self.tools is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from levelhead.errors import InputError
-from levelhead.records import Message, Prompt
+from levelhead.records import ChatMessage, Prompt
 from levelhead.tasks.files import read_rows
 from levelhead.tasks.judges.forms import VerdictForm
 from levelhead.tasks.judges.material import VERDICT_MARK, JudgedMaterial, make_mark
@@ -50,7 +50,7 @@ def text_of(prompt: Prompt) -> str:
     return "\n\n".join(str(message["content"]) for message in prompt.messages)
 
 
-class Shown(NamedTuple):
+class JudgePrompt(NamedTuple):
     """What a judge is sent, and what its verdict is told by; no word of the material can be read as a verdict.
 
     Attributes:
@@ -59,7 +59,7 @@ class Shown(NamedTuple):
         material: What others wrote of it.
     """
 
-    messages: list[Message]
+    messages: list[ChatMessage]
     marks: Sequence[str]
     material: JudgedMaterial
 
@@ -69,7 +69,7 @@ class Shown(NamedTuple):
         return self.marks[0]
 
 
-def _show(item: Asked, marks: Sequence[str], system: str, asked: str, form: VerdictForm) -> Shown:
+def _show(item: Asked, marks: Sequence[str], system: str, asked: str, form: VerdictForm) -> JudgePrompt:
     parts = [_between(f"{name} {marks[0]}", text) for name, text in {"task": item.asked, **item.answers}.items()]
     if item.reference is not None:
         place = len(parts) if item.reference_last else 1
@@ -77,7 +77,7 @@ def _show(item: Asked, marks: Sequence[str], system: str, asked: str, form: Verd
     texts = list(item.answers.values())
     material = JudgedMaterial(texts, _material(item)[: -len(texts)])
     user = f"{asked}\n\n" + form.shown("\n\n".join(parts))
-    return Shown([{"role": "system", "content": system}, {"role": "user", "content": user}], marks, material)
+    return JudgePrompt([{"role": "system", "content": system}, {"role": "user", "content": user}], marks, material)
 
 
 def _material(item: Asked) -> list[str]:
@@ -110,8 +110,8 @@ class Question:
     criterion: str = ""
     together: bool = False
 
-    def show(self, form: VerdictForm, key: str) -> Shown:
-        """Return what a judge is sent; see :class:`Shown`.
+    def show(self, form: VerdictForm, key: str) -> JudgePrompt:
+        """Return what a judge is sent; see :class:`JudgePrompt`.
 
         Args:
             form: Of the verdict.
@@ -120,7 +120,7 @@ class Question:
         mark = make_mark(f"{key}\0{self.rubric}", _material(self))
         return _show(self, [mark], _SYSTEM + form.tell(mark), self.rubric, form)
 
-    def show_beside(self, others: Sequence[Question], form: VerdictForm, key: str, *, structured: bool) -> Shown:
+    def show_beside(self, others: Sequence[Question], form: VerdictForm, key: str, *, structured: bool) -> JudgePrompt:
         """Return what a judge is sent that is asked about further criteria of the same answer in the same call.
 
         Each criterion has a mark of its own, which neither the material nor another mark holds.
@@ -183,7 +183,7 @@ class Pair:
         """The same with the answers in the other order."""
         return replace(self, first=self.second, second=self.first)
 
-    def show(self, form: VerdictForm, key: str) -> Shown:
+    def show(self, form: VerdictForm, key: str) -> JudgePrompt:
         """Return what a judge is sent, as :meth:`Question.show`."""
         mark = make_mark(f"{key}\0{self.rubric}", _material(self))
         asked = f"Which answer does better by this?\n{self.rubric}"

@@ -79,7 +79,7 @@ def with_shards(training: Mapping[str, Any], checkpoint: Path, policy: Policy) -
     """
     if (checkpoint / SHARDS).is_dir():
         return _read_shards(training, checkpoint, policy)
-    if policy.total is None:
+    if not policy.sharded:
         return dict(training)
     parameters = [parameter for _, parameter in _trained(policy)]
     optimizer = training["optimizer"]
@@ -102,7 +102,7 @@ def _read_shards(training: Mapping[str, Any], checkpoint: Path, policy: Policy) 
     named = dict(_trained(policy))
     try:
         tensors = _templates(checkpoint / SHARDS, named)
-        load(tensors, checkpoint_id=checkpoint / SHARDS, no_dist=policy.total is None)
+        load(tensors, checkpoint_id=checkpoint / SHARDS, no_dist=not policy.sharded)
         for name, parameter in named.items():
             local(parameter).copy_(local(tensors[f"{MODEL}/{name}"]))
     except (CheckpointException, OSError, LookupError, ValueError, RuntimeError) as error:

@@ -35,7 +35,7 @@ class AdapterTransport:
     def prepare(self, policy: Policy, label: str) -> Payload:
         """Write the adapter to a folder of its own; where it is divided, all processes take part."""
         folder = self._folder / f"adapter-{label}"
-        if policy.total is not None or peers.is_first():
+        if policy.sharded or peers.is_first():
             policy.save_adapter(folder)
         if peers.is_first():
             open_to_readers(folder)  # the servers may be another user's
