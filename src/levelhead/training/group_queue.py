@@ -33,8 +33,8 @@ from levelhead.training.curriculum import has_contrast
 from levelhead.training.group_sampler import (
     GroupSampler,
     PendingGroup,
+    PromptBatch,
     SamplingSetup,
-    Take,
     oldest_version,
     read_groups,
     write_groups,
@@ -232,7 +232,7 @@ class GroupQueue:
 
     def _take(self, n: int, batch: int, controls: Sampling, again: int = 0) -> list[PendingGroup]:
         """Take prompts for groups of a batch; one that comes more than once has other draws each time."""
-        take = Take(self._stream.state_dict(), n)
+        take = PromptBatch(self._stream.state_dict(), n)
         prompts = self._stream.take(n)
         self._taken += prompts
         whole = rollout_seed(self._seed, batch)

@@ -26,14 +26,14 @@ from levelhead.training.collected import Collected, together
 from levelhead.training.episodes import Room, SharedPlaces
 from levelhead.training.ranks import Ranks
 from levelhead.training.stream import Stream
-from levelhead.training.weight_copies import SharedLane, WeightCopies, WeightCopy
+from levelhead.training.weight_copies import SharedGenerator, WeightCopies, WeightCopy
 
 PATIENCE_S = 5.0
 """Seconds that what was called off has to come to an end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Take:
+class PromptBatch:
     """Prompts that were taken together.
 
     Attributes:
@@ -65,7 +65,7 @@ class PendingGroup:
     """
 
     number: int
-    take: Take
+    take: PromptBatch
     place: int
     prompt: Prompt
     seed: int
@@ -107,7 +107,7 @@ def write_groups(
         groups: In order.
         weights: Returns the weights of a copy; ``None`` where they are not to be sampled by the same ones again.
     """
-    takes: list[Take] = []
+    takes: list[PromptBatch] = []
     copies: list[WeightCopy] = []
     rows: list[dict[str, Any]] = []
     for group in groups:
@@ -140,10 +140,10 @@ def read_groups(
         controls: Returns the sampling controls of a step.
         restore: Makes a copy that holds saved weights of a version; ``None`` where none were saved.
     """
-    takes: list[tuple[Take, list[Prompt]]] = []
+    takes: list[tuple[PromptBatch, list[Prompt]]] = []
     for row in state["takes"]:
         stream.load_state_dict(row["stream"])
-        takes.append((Take(row["stream"], int(row["count"])), stream.take(int(row["count"]))))
+        takes.append((PromptBatch(row["stream"], int(row["count"])), stream.take(int(row["count"]))))
     copies: list[WeightCopy] = []
     for row in state["copies"]:
         if restore is None:
@@ -233,14 +233,14 @@ class GroupSampler:
             if has_one_turn(self._collector.task(group.prompt.task)):
                 shared.setdefault((id(group.weights), group.seed), []).append(group)
             else:
-                lane = self.copies.lane(group.weights)
-                self._submit(group, lane if self.copies.reproducible else SharedLane(lane, 0))
+                generator = self.copies.generator(group.weights)
+                self._submit(group, generator if self.copies.reproducible else SharedGenerator(generator, 0))
         for members in shared.values():  # what asks once samples at once: fewer passes, and nobody waits for another
             assert members[0].weights is not None  # noqa: S101 - as above
-            lane = self.copies.lane(members[0].weights)
-            lane.expect(len(members) * k)
+            generator = self.copies.generator(members[0].weights)
+            generator.expect(len(members) * k)
             for place, group in enumerate(members):
-                self._submit(group, SharedLane(lane, place * k))
+                self._submit(group, SharedGenerator(generator, place * k))
 
     def _begin_whole(self, groups: Sequence[PendingGroup]) -> None:
         """Begin groups as one collection: those of a seed together, one seed after another."""
@@ -271,9 +271,9 @@ class GroupSampler:
         for index, group in enumerate(group for members in by_seed.values() for group in members):
             group.drawing, group.index = self._whole, index
 
-    def _submit(self, group: PendingGroup, lane: Any) -> None:
+    def _submit(self, group: PendingGroup, generator: Any) -> None:
         places = SharedPlaces(self._rooms, group.batch - 1, self._config.steps)
-        collector = self._collector.of_group(lane, places)
+        collector = self._collector.of_group(generator, places)
 
         async def collect() -> Collected:
             group.task = asyncio.current_task()
@@ -281,8 +281,8 @@ class GroupSampler:
                 with own_account():
                     return await collector.collect([group.prompt], self._config.group_size, group.controls, group.seed)
             except BaseException:
-                if isinstance(lane, SharedLane):
-                    lane.abandon(self._config.group_size)
+                if isinstance(generator, SharedGenerator):
+                    generator.abandon(self._config.group_size)
                 raise
 
         group.drawing = self._loop.submit(collect())

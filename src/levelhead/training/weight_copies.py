@@ -38,13 +38,13 @@ class WeightCopy:
         policy: Holds them.
         version: Updates that they have seen.
         pending: Groups that they draw, or may have to draw again.
-        lanes: What draws from them.
+        generators: What samples from them.
     """
 
     policy: Policy
     version: int = 0
     pending: int = 0
-    lanes: list[Generator] = field(default_factory=list)
+    generators: list[Generator] = field(default_factory=list)
 
 
 class WeightCopies:
@@ -101,7 +101,7 @@ class WeightCopies:
         for mine, saved in zip(self.weights(copy), weights, strict=True):
             mine.copy_(saved)
         copy.version = copy.policy.version = version
-        copy.lanes.clear()
+        copy.generators.clear()
         return copy
 
     def weights(self, copy: WeightCopy) -> list[Tensor]:
@@ -118,14 +118,14 @@ class WeightCopies:
         pairs = zip(self.weights(copy), self._policy.parameters, strict=True)
         return [piece(whole, like).to("cpu", copy=True) for whole, like in pairs]
 
-    def lane(self, copy: WeightCopy) -> Generator:
+    def generator(self, copy: WeightCopy) -> Generator:
         """Return a generator of a copy's completions for groups that are drawn together."""
         if self._engine is not None:
             return self._engine
         if self._executor is None:
             return self._beside
-        copy.lanes.append(LocalGenerator(copy.policy, executor=self._executor))
-        return copy.lanes[-1]
+        copy.generators.append(LocalGenerator(copy.policy, executor=self._executor))
+        return copy.generators[-1]
 
     def stale_events(self, step: int) -> list[Event]:
         """Report copies that had other weights than the policy after a sync since the last call."""
@@ -134,8 +134,8 @@ class WeightCopies:
 
     def close(self) -> None:
         """Give up what is being drawn, and release threads and connections."""
-        for lane in [lane for copy in self._copies for lane in copy.lanes]:
-            self._loop.run(lane.close())
+        for generator in [generator for copy in self._copies for generator in copy.generators]:
+            self._loop.run(generator.close())
         if self._engine is not None:
             self._loop.run(self._engine.close())
         if self._executor is not None:
@@ -159,7 +159,7 @@ class WeightCopies:
         source = self._policy.samples_from
         copy.policy.follow(source)
         copy.version = copy.policy.version = self._policy.version
-        copy.lanes.clear()
+        copy.generators.clear()
         self._stale += stale_weights(copy.policy, source)
 
 
@@ -184,30 +184,30 @@ def stale_weights(copy: Policy, policy: Policy) -> list[Event]:
     return [Event(0, "weight-sync", "critical", text, "warn", evidence)]
 
 
-class SharedLane:
-    """A place in a lane that several groups draw from at once: whoever made the lane says how many will ask.
+class SharedGenerator:
+    """A place in a generator that several groups sample from at once: whoever made the generator says how many will ask.
 
     Args:
-        lane: Draws.
+        generator: Samples.
         first: Place of the group's first request among all.
     """
 
-    def __init__(self, lane: Generator, first: int) -> None:
-        self._lane, self._first, self._asked = lane, first, 0
-        self.capabilities, self.version = lane.capabilities, lane.version
+    def __init__(self, generator: Generator, first: int) -> None:
+        self._generator, self._first, self._asked = generator, first, 0
+        self.capabilities, self.version = generator.capabilities, generator.version
 
     async def generate(self, request: Request) -> Completion:
-        """Draw on the lane, with the group's place before the request's; see :class:`Generator`."""
+        """Sample with the generator, with the group's place before the request's; see :class:`Generator`."""
         self._asked += 1
-        return await self._lane.generate(replace(request, place=self._first + request.place))
+        return await self._generator.generate(replace(request, place=self._first + request.place))
 
     def abandon(self, announced: int) -> None:
         """Of the requests announced for the group those not made by now will not be: nobody waits for them."""
         for _ in range(announced - self._asked):
-            self._lane.leave()
+            self._generator.leave()
 
     def expect(self, count: int) -> None:
-        """Do nothing: whoever made the lane has said how many requests it will get."""
+        """Do nothing: whoever made the generator has said how many requests it will get."""
 
     def leave(self) -> None:
         """Nobody waits for the rest of a group here."""
@@ -216,7 +216,7 @@ class SharedLane:
         """The weights are those of the copy."""
 
     async def rest(self) -> None:
-        """Do nothing: other groups go on drawing from the same lane."""
+        """Do nothing: other groups go on sampling from it."""
 
     async def close(self) -> None:
-        """Whoever made the lane closes it."""
+        """Whoever made the generator closes it."""
