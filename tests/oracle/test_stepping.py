@@ -23,7 +23,7 @@ UPDATES = 8
 class Toy:
     """As much of a policy as the optimizer knows: trained, frozen and reference weights."""
 
-    total = None
+    sum_over_ranks, sharded = None, False
 
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         torch.manual_seed(0)

@@ -185,7 +185,7 @@ def stale_weights(copy: Policy, policy: Policy) -> list[Event]:
 
 
 class SharedGenerator:
-    """A place in a generator that several groups sample from at once: whoever made the generator says how many will ask.
+    """A place in a generator that several groups sample from at once: whoever made it says how many will ask.
 
     Args:
         generator: Samples.
