@@ -121,6 +121,7 @@ def key(body: dict[str, Any], name: str) -> bool:
         ("seed", 400, {"error": {"message": "property 'seed' is unsupported, did you mean 'stop'?"}}),
         ("seed", 400, {"message": "[{'type': 'extra_forbidden', 'loc': ('body', 'seed')}]", "param": None}),
         ("seed", 422, "Failed to deserialize the JSON body into the target type: unknown field `seed`"),
+        ("seed", 501, {"error": {"message": "seed is not supported"}}),
         ("seed", 400, {"error": {"message": "\u53c2\u6570 seed \u4e0d\u652f\u6301", "param": "seed", "code": "1210"}}),
     ],
 )

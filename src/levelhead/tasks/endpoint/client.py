@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 ALONE = 4
 """A call that gets no reply while others do is repeated for so many times ``patience_s``."""
 _NO_ENTRY = frozenset({401, 403})
-_BAD_BODY = frozenset({400, 422})
+_BAD_BODY = frozenset({400, 422, 501})
 
 
 class ChatClient:

@@ -124,7 +124,7 @@ EXCERPT_S = 5.0
 """Seconds that are waited for these."""
 EXCERPT = 200
 """Characters that are quoted of what an endpoint says."""
-_THROTTLED = 429
+_THROTTLED, _NOT_IMPLEMENTED = 429, 501
 _BUSY = frozenset({408, 409, 425, _THROTTLED})
 _CODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 _HOST = re.compile(r"[\w.~-]+|[0-9a-fA-F:.]+")
@@ -204,8 +204,8 @@ class Exchange:
         Of a status other than 2xx only the beginning of the body is read.
 
         Raises:
-            FailedAttemptError: The endpoint cannot be reached, is busy (408, 409, 425, 429, 5xx), takes longer than
-                ``timeout_s`` for all of its answer, breaks off, or sends more than ``most_bytes``.
+            FailedAttemptError: The endpoint cannot be reached, is busy (408, 409, 425, 429, 5xx but 501), takes longer
+                than ``timeout_s`` for all of its answer, breaks off, or sends more than ``most_bytes``.
         """
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -216,7 +216,7 @@ class Exchange:
             text = f"{type(error).__name__}: {self.quote(str(error))}"
             unreached = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
             raise (UnreachedError if unreached else FailedAttemptError)(text.rstrip(": ")) from error
-        if response.status in _BUSY or response.status >= 500:
+        if response.status in _BUSY or (response.status >= 500 and response.status != _NOT_IMPLEMENTED):
             excerpt = self.quote(response.body)
             reason = f"HTTP {response.status}{f': {excerpt}' if excerpt else ''}"
             raise FailedAttemptError(reason, after_s, throttled=response.status == _THROTTLED)
