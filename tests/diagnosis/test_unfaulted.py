@@ -84,6 +84,12 @@ def test_a_rise_that_uses_something_up_says_what_it_costs() -> None:
     assert {"costs-contrast", "costs-entropy", "costs-cut"} <= why(diagnosis)
 
 
+def test_a_rise_of_answers_that_are_nearly_all_cut_is_not_called_healthy() -> None:
+    diagnosis = diagnosed([row | {"completions/clipped_ratio": 0.97} for row in climbing(60)])
+    assert diagnosis.verdict == "learns"
+    assert "costs-cut" in why(diagnosis)
+
+
 def test_no_undecided_run_is_called_sure() -> None:
     assert diagnosed(climbing(3)).findings[0].confidence == 0.5
 

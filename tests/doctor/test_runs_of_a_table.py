@@ -42,6 +42,20 @@ RANGES = """\
 | completions/clipped_ratio | 0.93-0.99 | 0.00-0.04 |
 | reward_std | 0.05\u20130.12 | 0.12\u20130.25 |
 """
+ONE_BROKEN = """\
+| version | completions/clipped_ratio | reward |
+|---|---|---|
+| one | 1.0 | 0.21 |
+| two | 1.0 | 0.20 |
+| three | 1.0 | NaN |
+"""
+HELD_OUT = """\
+| Metric (held-out) | baseline → with a penalty | second baseline → with a penalty |
+|---|---|---|
+| Exact match | 0.31 → 0.05 | 0.30 → 0.29 |
+| F1 | 0.42 → 0.11 | 0.40 → 0.40 |
+| Mean completion length | 410 → 9 | 250 → 240 |
+"""
 BEST = """\
 | metric | with a baseline | without one |
 |---|---|---|
@@ -65,6 +79,7 @@ def written(tmp_path: Path, words: str) -> Report:
         (ARROWS, "small", "no-learning-signal-all-zero-reward", 2),
         (RANGES, "first try", "length-truncation", 2),
         (BEST, "without one", "no-improvement", 2),
+        (HELD_OUT, "baseline → with a penalty", "no-improvement", 2),
     ],
 )
 def test_every_run_has_a_verdict_and_the_gravest_leads(
@@ -80,6 +95,12 @@ def test_every_run_has_a_verdict_and_the_gravest_leads(
     assert {run["verdict"] for run in others} == {"undecided"}
     for shown in (text(report), text(report, "zh"), page(report)):
         assert all(name in shown for name in runs)
+
+
+def test_what_all_runs_share_leads_before_what_one_has(tmp_path: Path) -> None:
+    report = written(tmp_path, ONE_BROKEN)
+    assert report.diagnosis.findings[0].code == "length-truncation"
+    assert {run["run"]: run["code"] for run in report.to_json()["runs"]}["three"] == "nonfinite"
 
 
 def test_a_column_of_the_base_model_stands_before_the_steps(tmp_path: Path) -> None:

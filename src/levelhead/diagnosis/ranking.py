@@ -292,7 +292,8 @@ _NEARLY_EVEN = 0.42  # confidence of a doubt that leaves the verdict open
 _LOW = 0.15  # share of the known maximum at which a reward is still low,
 _LEAST_GAIN = 0.03  # and the share that a gain must be to count
 _CUT = 0.3  # share of cut answers that is a cost,
-_CUT_GREW = 0.1  # where it has grown by so much
+_CUT_GREW = 0.1  # where it has grown by so much,
+_MOSTLY_CUT = 0.8  # and share that is one anyway
 _DEAD = 0.6  # share of groups without contrast that is a cost
 _ENTROPY_LEFT = 0.4  # share of the first entropy that is left
 _SOLVED = 0.9  # nearness to the top from which the task is solved,
@@ -360,7 +361,7 @@ def _costs(view: View) -> list[Evidence]:
     cut, dead, entropy = view.series(metric.CLIPPED_RATIO), view.dead, view.entropy
     if len(cut) >= LEAST_ROWS:
         early, late = ends(cut)
-        if late >= _CUT and late - early >= _CUT_GREW:
+        if late >= _MOSTLY_CUT or (late >= _CUT and late - early >= _CUT_GREW):
             evidence.append(Evidence(-1.0, "costs-cut", {"early": early, "late": late}))
     if len(dead) >= LEAST_ROWS and (late := stats.mean(dead.values[-stats.edge(len(dead)) :])) >= _DEAD:
         evidence.append(Evidence(-1.0, "costs-contrast", {"late": late}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -240,9 +241,11 @@ def _worst_run(log: Log, beside: Beside, source: str) -> Report:
     }
     firsts = {name: report.diagnosis.findings[0] for name, report in reports.items()}
 
-    def gravity(name: str) -> tuple[int, bool, float]:
+    shared = Counter(first.code for first in firsts.values())
+
+    def gravity(name: str) -> tuple[int, bool, int, float]:
         stated = any(argument.key == TEXT_SAYS for argument in firsts[name].evidence)
-        return SEVERITIES.index(reports[name].worst()), stated, firsts[name].confidence
+        return SEVERITIES.index(reports[name].worst()), stated, shared[firsts[name].code], firsts[name].confidence
 
     worst = max(reports, key=gravity)
     verdicts = [

@@ -91,8 +91,9 @@ def test_a_bare_list_of_rows(tmp_path: Path) -> None:
     assert column(load(tmp_path, text, "x.json").history, "reward") == [(1, 0.2), (2, 0.3)]
 
 
-def test_columns_of_equal_length(tmp_path: Path) -> None:
-    text = json.dumps({"step": [1, 2, 3], "reward": [0.1, 0.2, 0.3], "loss": [0, 0, 0]}, indent=1)
+@pytest.mark.parametrize("beside", [{}, {"lost": []}, {"twice": [0, 1], "seconds": [5, 6, 7, 8]}])
+def test_columns_of_equal_length_beside_lists_of_something_else(tmp_path: Path, beside: dict[str, list[int]]) -> None:
+    text = json.dumps({"step": [1, 2, 3], "reward": [0.1, 0.2, 0.3], "loss": [0, 0, 0], **beside}, indent=1)
     assert column(load(tmp_path, text, "x.json").history, "reward") == [(1, 0.1), (2, 0.2), (3, 0.3)]
 
 

@@ -182,7 +182,7 @@ _PART_BARE = re.compile(
     r"all_correct_ratio|exact_rate|correct%|exact%)|solve_rate|macro[ _-]?f1|"
     r"(?:ndcg|recall|mrr|precision)(?:@?\d+)?|solved|success|success_rate|win_rate|pass_rate|pass@?\d+|"
     r"(?:avg|mean|maj|best)@\d+|em|exact_match|f1|format|format_ok|format_rate|accuracy%|"
-    r"acc%|frac_correct|solved%|solve%|"
+    r"acc%|frac_correct|solved%|solve%|(?:percentage|percent|fraction|share)[ _](?:of[ _])?correct(?:[ _]\w{3,12})?|"
     r"(?:format|answer)[ _](?:exact|numeric|match|rate|approx\w*)|正确率)(?:_mean|/mean|_avg)?$"
 )
 _BENCHMARK = re.compile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -96,6 +97,10 @@ def _rows_of(parsed: Any, depth: int = 0) -> Iterator[Pairs]:
     if not isinstance(parsed, dict):
         return
     columns = {k: v for k, v in parsed.items() if isinstance(v, list) and len(v) > 1}
+    # Beside the columns of a run there may be a few lists of something else, as of its evaluations.
+    usual, count = Counter(len(v) for v in columns.values()).most_common(1)[0] if columns else (0, 0)
+    if 2 * count > len(columns):
+        columns = {k: v for k, v in columns.items() if len(v) == usual}
     lengths = {len(v) for v in columns.values()}
     # Beside the number of one step, lists are of its rollouts.
     one_step = any(isinstance(parsed.get(key), (int, float)) for key in ("step", "global_step", "iteration"))

@@ -193,12 +193,8 @@ class Table:
             rows = (self._translator.row(pairs, number, least=0) for pairs in course(named[1:]))
             return [replace(row, run=cells[0].strip("*` ")) for row in rows if row]
         place = None if self._timed or statistic or not cells else place_of(cells[0])
-        if (
-            place is not None
-            and place.step is None
-            and place.epoch is None
-            and not self._translator.knows(self._header[0] or "")
-        ):
+        nowhere = place is not None and place.step is None and place.epoch is None
+        if place and nowhere and not self._translator.knows(self._header[0] or ""):
             if not place.statistic:
                 return []
             statistic = place.statistic
@@ -289,7 +285,7 @@ class TransposedTable:
 
     def _accept(self, separator: str, cells: list[str], line: str) -> bool:
         blank = separator in "  " and line[:1].isspace()
-        if not blank and (len(cells) < 2 or cells[0].lower() not in _CORNERS):
+        if not blank and (len(cells) < 2 or cells[0].lower().partition(" (")[0] not in _CORNERS):
             return False
         names = cells if blank else cells[1:]
         places = [place_of(cell) for cell in names]
