@@ -10,7 +10,7 @@ import torch
 from device_reads import Reads
 from levelhead import metrics as metric
 from levelhead.training.plan import Share
-from levelhead.training.update_metrics import Statistic, UpdateMetrics, summarise, token_statistics
+from levelhead.training.update_metrics import Statistic, UpdateMetrics, loss_statistics, summarise
 
 YES = torch.ones((), dtype=torch.bool)
 
@@ -18,7 +18,7 @@ YES = torch.ones((), dtype=torch.bool)
 def statistics(seed: int) -> list[Statistic]:
     values = torch.rand(4, generator=torch.Generator().manual_seed(seed))
     stats = {"clip/mean": values[0], "ratio/max": values[1], "ratio/min": values[2]}
-    return [Statistic("loss", values[3]), *token_statistics(stats, 3.0 + seed)]
+    return [Statistic("loss", values[3]), *loss_statistics(stats, 3.0 + seed)]
 
 
 def test_an_update_has_the_sums_means_and_ends_of_its_micro_batches() -> None:

@@ -20,8 +20,8 @@ from levelhead.message import Phrase, chinese
 from levelhead.recipe.guard import Guard as GuardSection
 from levelhead.records import ActionKind, Change, CoefficientOverrides, Decision, Event, Severity, StepRecord
 
-FIRST_LOOK = 8
-"""Rows before the detectors are asked."""
+MIN_ROWS = 8
+"""Rows before the detectors are asked, and gradient norms before one is called a spike."""
 LOOK_AGAIN = 0.08
 """They are asked again when the history has grown by this share, at least four rows."""
 LEAST_CONFIDENCE = 0.6
@@ -66,7 +66,7 @@ class LiveGuard:
         self._later = False
         self._told: list[str] = []
         self._seen: list[str] = []
-        self._next_look = FIRST_LOOK
+        self._next_look = MIN_ROWS
         self._pending: list[Decision] = []
 
     @property
@@ -92,7 +92,7 @@ class LiveGuard:
         """Skip an update whose gradient is absurd beside the run's own; tell of one that no term explains."""
         norm = record.values.get(metric.GRAD_NORM, 0.0)
         usual = stats.median(self._norms)
-        if len(self._norms) >= FIRST_LOOK and usual > 0 and norm > self.bounds.max_spike * usual:
+        if len(self._norms) >= MIN_ROWS and usual > 0 and norm > self.bounds.max_spike * usual:
             text = messages.GRADIENT_SPIKE(norm=norm, times=norm / usual)
             if self.corrects:
                 text += messages.SKIPPED()

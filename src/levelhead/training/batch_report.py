@@ -22,7 +22,9 @@ from levelhead.training.collected import Collected
 from levelhead.training.curriculum import has_contrast
 
 
-def fill(result: Collected, drawn: Sequence[Group], wanted: int, rounds: int, config: Grpo) -> dict[str, float]:
+def choose_trained_groups(
+    result: Collected, drawn: Sequence[Group], wanted: int, rounds: int, config: Grpo
+) -> dict[str, float]:
     """Leave in a result the groups to train on, those with contrast first; returns the metrics of redrawing.
 
     Args:
@@ -32,13 +34,13 @@ def fill(result: Collected, drawn: Sequence[Group], wanted: int, rounds: int, co
         rounds: How often it was sampled again.
         config: Whose estimator tells what a contrast is.
     """
-    live = [group for group in drawn if has_contrast(group, config)]
+    contrasted = [group for group in drawn if has_contrast(group, config)]
     flat = [group for group in drawn if not has_contrast(group, config)]
-    result.groups = [*live, *flat][:wanted]
+    result.groups = [*contrasted, *flat][:wanted]
     return {
         metric.REDRAW_ROUNDS: float(rounds),
         metric.REDRAWN_GROUPS: float(len(drawn) - wanted),
-        metric.REDRAW_CONTRAST: len(live) / len(drawn),
+        metric.REDRAW_CONTRAST: len(contrasted) / len(drawn),
         metric.REDRAW_REWARD: _reward(drawn),
     }
 

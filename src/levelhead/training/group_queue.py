@@ -26,7 +26,7 @@ from levelhead.records import Event, Group, Prompt
 from levelhead.rollout.draws import derive
 from levelhead.rollout.generators.base import Capabilities
 from levelhead.tasks.metering import JudgeUse, merge, use_metrics
-from levelhead.training.batch_report import describe, fill
+from levelhead.training.batch_report import choose_trained_groups, describe
 from levelhead.training.collect import rollout_seed
 from levelhead.training.collected import Collected
 from levelhead.training.curriculum import has_contrast
@@ -267,7 +267,7 @@ class GroupQueue:
             drawn = [*drawn, *found]
             result.add_cost(part)
         if most:
-            values |= fill(result, drawn, wanted, rounds, self._config)
+            values |= choose_trained_groups(result, drawn, wanted, rounds, self._config)
         return result, drawn, others
 
     def _describe_age(self, result: Collected, pending: list[PendingGroup], drawn: list[Group], step: int) -> None:

@@ -137,7 +137,7 @@ class GrpoTrainer:
                 self.updater.finish()
             updates.append(update)
             if self.watch.spent:
-                self.updater.leave_out(len(minibatches) - len(updates))
+                self.updater.skip_updates(len(minibatches) - len(updates))
                 break
 
         # Let the controllers move the coefficients, and write the step down.

@@ -120,7 +120,7 @@ class Updater:
         for part in self.parts:
             part.state.clear()
 
-    def leave_out(self, steps: int) -> None:
+    def skip_updates(self, steps: int) -> None:
         """Count steps that are not taken: the schedule goes with the batches."""
         self.done += steps
 

@@ -2,9 +2,9 @@
 
 An audit compares the gradient that an update's own path made with the gradients of its terms.  In half precision the
 backward passes round, and a small term disappears in what is lost of a large one; and at the first update the policy is
-its reference, where a KL has no gradient.  An audited update is therefore rehearsed: a few of its short samples go
-through the same path in float32, with weights a little way off, and leave no trace.  There every sign can be told.  The
-update's own gradient is audited as well, and judged only where a term stands out of its rounding.  Where float32 is not
+its reference, where a KL has no gradient.  Before an audited update there is therefore a dry run: a few of its short
+samples go through the same path in float32, with weights a little way off, and leave no trace.  There every sign can be
+told.  The update's own gradient is audited as well, and judged only where a term stands out of its rounding.  Where float32 is not
 to be had, the terms that rounding hides are named, and nothing stops.
 """
 
@@ -48,9 +48,9 @@ HIDDEN = Message(
 NO_MEMORY = Message("a pass in float32 does not fit into the device's memory", "设备内存不够用 float32 计算一遍")
 
 EXACT_TOKENS = 2048
-"""Tokens of a task that are rehearsed, at least one sample: float32 is slower than the run's own precision."""
+"""Tokens of a task in the dry run, at least one sample: float32 is slower than the run's own precision."""
 OFF = 0.2
-"""Noise on the last weights while rehearsing, in their own standard deviations."""
+"""Noise on the last weights in the dry run, in their own standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class StepAudit:
 
     Attributes:
         auditor: Is shown the update's own terms.
-        exact: Of the rehearsal in float32; ``None`` where it was not to be had.
+        exact: Of the dry run in float32; ``None`` where it was not to be had.
         why: Why it was not.
         early: Whether it is one of the first of a run, which report terms that cannot be judged.
     """
@@ -102,9 +102,9 @@ class UpdateAudits(Watcher):
         # Where weights are divided, a process that lacks a term takes its passes with weight 0.
         if not due or not (self.ranks.alone or self.policy.sharded or all_have(update.plan, self.ranks)):
             return
-        rehearsals = self.ranks.gathered(self._exactly(update.plan, update.seed))
-        why = next((reason for _, reason in rehearsals if reason), None)
-        exact = None if why else rehearsals[0][0]
+        dry_runs = self.ranks.gathered(self._in_float32(update.plan, update.seed))
+        why = next((reason for _, reason in dry_runs if reason), None)
+        exact = None if why else dry_runs[0][0]
         kind = coarsest(self.policy)
         reduce, total = self.ranks.reduces(self.policy), self.policy.sum_over_ranks
         auditor = Auditor(
@@ -141,19 +141,19 @@ class UpdateAudits(Watcher):
             events.append(self._unjudged(update.step, report, audit.why))
         return [Decision("warn", event) for event in events]
 
-    def _exactly(self, plan: Plan, seed: int) -> tuple[AuditReport | None, str | None]:
-        """Rehearse an update in float32; the report of its audit, or why there is none."""
+    def _in_float32(self, plan: Plan, seed: int) -> tuple[AuditReport | None, str | None]:
+        """Make a dry run of an update in float32; the report of its audit, or why there is none."""
         if (why := why_not_exact(self.policy)) is not None:
             return None, why
         try:
-            return self._rehearsed(plan, derive(seed, "audit")), None
+            return self._dry_run(plan, derive(seed, "audit")), None
         except torch.OutOfMemoryError:
             return None, NO_MEMORY()
         finally:
             for parameter in self.policy.parameters:
                 parameter.grad = None
 
-    def _rehearsed(self, plan: Plan, seed: int) -> AuditReport | None:
+    def _dry_run(self, plan: Plan, seed: int) -> AuditReport | None:
         """The audit of a few samples by themselves; ``None`` where their passes break."""
         policy = exact_policy(self.policy)
         merger = make_merger(policy, self.config, seed, tuple(self.objective.coefficients.kl))

@@ -21,7 +21,7 @@ from levelhead.objective.terms import Term, scalar_loss
 from levelhead.recipe.training import Grpo
 from levelhead.training.batch import Sample
 from levelhead.training.plan import Plan, Share
-from levelhead.training.update_metrics import REFERENCE_GAP, Statistic, token_statistics
+from levelhead.training.update_metrics import REFERENCE_GAP, Statistic, loss_statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def policy_term(batch: TermBatch, config: TermConfig) -> tuple[Term, list[Statis
         fixed_length=section.fixed_length or config.grpo.sampling.max_new_tokens,
         denominator=config.share.denominator,
     )
-    statistics += token_statistics(loss.stats, len(batch.trained_places_m))
+    statistics += loss_statistics(loss.stats, len(batch.trained_places_m))
     return Term("policy", value, "maximize", config.share.weight, batch.task), statistics
 
 
@@ -200,7 +200,7 @@ def token_weights(batch: TermBatch, mask_nt: Tensor, config: TermConfig) -> tupl
             places_m=batch.trained_places_m,
         )
         correction_nt = correction.weight_nt
-        statistics = token_statistics(correction.stats, len(batch.trained_places_m))
+        statistics = loss_statistics(correction.stats, len(batch.trained_places_m))
     combined = combine_weights(weight_nt, correction_nt, batch.learned_nt)
     return weight_nt if combined is None else combined, statistics
 

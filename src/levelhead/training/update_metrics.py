@@ -39,7 +39,7 @@ class Statistic:
     count: float = 1.0
 
 
-def token_statistics(stats: Mapping[str, Tensor], tokens: float) -> list[Statistic]:
+def loss_statistics(stats: Mapping[str, Tensor], tokens: float) -> list[Statistic]:
     """Statistics of a loss: the largest of a ``/max``, the smallest of a ``/min``, else the mean over tokens."""
     ends: dict[str, Reduction] = {"max": "max", "min": "min"}
     return [Statistic(name, value, ends.get(name.rpartition("/")[2], "mean"), tokens) for name, value in stats.items()]

@@ -204,7 +204,7 @@ class Translator:
                 self.guesses.pop(name, None)
             elif name not in self._plain:
                 self.guesses.setdefault(name, (raw, target.confidence))
-            values[name] = target.apply(number) if target.turns else number
+            values[name] = target.apply(number) if target.transformed else number
             if deviation is not None and name == "reward" and "reward_std" not in values:
                 values["reward_std"] = deviation
         return _finish(values, line, least, evaluation)

@@ -168,7 +168,7 @@ class HistoryBuilder:
             # Another part of the same step: the rollout's and the trainer's numbers are often logged apart.
             return step
         if step == self._last_step:
-            return self._again(row)
+            return self._second_row(row)
         if row.epoch is not None and self._last_epoch is not None and row.epoch > self._last_epoch and row.step <= 1:
             self._offset = self._last_step + 1 - row.step
             return row.step + self._offset
@@ -188,7 +188,7 @@ class HistoryBuilder:
             return False
         return (bool(column.steps) and column.steps[-1] >= step) or column.bad.last >= step
 
-    def _again(self, row: Row) -> float | None:
+    def _second_row(self, row: Row) -> float | None:
         """A second row for the step: a copy (several ranks print it), or a step that does not count."""
         same = all(value == self._last_values.get(name) or value != value for name, value in row.values.items())
         if same:

@@ -221,7 +221,7 @@ class Target:
     confidence: float = 1.0
 
     @property
-    def turns(self) -> bool:
+    def transformed(self) -> bool:
         """Whether a raw reading is changed on its way."""
         return self.percent or bool(self.transform)
 

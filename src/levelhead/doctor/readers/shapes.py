@@ -246,14 +246,16 @@ class Dicts:
         translator: Maps keys.
         unread: Receives what is cut.
         steps: Places the rows.
-        again: Reads the rest of a line behind a closing brace.
+        read_rest: Reads the rest of a line behind a closing brace.
     """
 
-    def __init__(self, translator: Translator, unread: Unread, steps: Steps, again: Callable[[str], list[Row]]) -> None:
+    def __init__(
+        self, translator: Translator, unread: Unread, steps: Steps, read_rest: Callable[[str], list[Row]]
+    ) -> None:
         self._translator = translator
         self._unread = unread
         self._steps = steps
-        self._again = again
+        self._read_rest = read_rest
         self._pending: list[str] | None = None
         self._size = self._lines = self._number = 0
         self._outer: Pairs = []
@@ -293,7 +295,7 @@ class Dicts:
 
     def _rest(self, text: str, close: int) -> list[Row]:
         rest = text[close + 1 :]
-        return self._again(rest) if rest.strip(" ,]") else []
+        return self._read_rest(rest) if rest.strip(" ,]") else []
 
     def _braces(self, text: str) -> list[Row]:
         stripped = text.strip().rstrip(",")
@@ -324,7 +326,7 @@ class Dicts:
             rows = self._dict(before, closed=False) if len(pending) <= 2 else []
             steps = [pair for pair in outer if self._translator.name(pair[0]) == "step"]
             self._outer = steps[-1:]
-            return [*rows, *self._again(text[opening:])]
+            return [*rows, *self._read_rest(text[opening:])]
         if close >= 0:
             self._pending = None
             whole = "".join(pending) + text[:close]

@@ -75,7 +75,7 @@ class TextReader:
         if value_name and source == "tensorboard-csv":
             self._stems = (*self._stems, "value")
         self._steps = Steps()
-        self._dicts = Dicts(translator, self.unread, self._steps, self._again)
+        self._dicts = Dicts(translator, self.unread, self._steps, self._read_rest)
         self._table, self._html = Table(translator, value_name), HtmlTable(translator)
         self._sideways, self._long = TransposedTable(translator), LongTable(translator)
         self._sequences = Sequences(translator)
@@ -139,7 +139,7 @@ class TextReader:
             if piece:
                 yield from self._piece(piece)
 
-    def _again(self, text: str) -> list[Row]:
+    def _read_rest(self, text: str) -> list[Row]:
         """Read what stands behind a closing brace, and behind the next in there."""
         if self._inside == _MOST_INSIDE:
             self.unread.add(self._number, _BRACES(), text)
