@@ -4,8 +4,8 @@ An audit compares the gradient that an update's own path made with the gradients
 backward passes round, and a small term disappears in what is lost of a large one; and at the first update the policy is
 its reference, where a KL has no gradient.  Before an audited update there is therefore a dry run: a few of its short
 samples go through the same path in float32, with weights a little way off, and leave no trace.  There every sign can be
-told.  The update's own gradient is audited as well, and judged only where a term stands out of its rounding.  Where float32 is not
-to be had, the terms that rounding hides are named, and nothing stops.
+told.  The update's own gradient is audited as well, and judged only where a term stands out of its rounding.  Where
+float32 is not to be had, the terms that rounding hides are named, and nothing stops.
 """
 
 from __future__ import annotations
