@@ -115,7 +115,7 @@ class Ours:
             observers=[guard] if guard else [],
         )  # fmt: skip
         self.clock = Clock()
-        for method in ("clip", "step"):
+        for method in ("prepare", "step"):
             self.clock.wrap(self.updater, method, "optimizer")
         self.clock.wrap(levelhead.training.grpo, "accumulate", "backward")
         self.clock.wrap(self.generator, "sample", "sampling")

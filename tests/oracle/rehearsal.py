@@ -255,14 +255,14 @@ class _WatchingUpdater(FrozenUpdater):
 
     rehearsal: Rehearsal
 
-    def clip(self) -> float:
+    def prepare(self) -> float:
         """Clip, and note what was there."""
         update = self.rehearsal.updates[-1]
         watched = watched_parameters(self.rehearsal.policy)
         if update.batch == 0 and update.index < WATCHED:
             update.gradient = [None if p.grad is None else p.grad.detach().clone() for p in watched]
         before = _size([p.grad for p in watched])
-        update.norm = super().clip()
+        update.norm = super().prepare()
         update.clipped = _size([p.grad for p in watched]) / before if before > 0 else 1.0
         return update.norm
 

@@ -282,16 +282,16 @@ def _half_of_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _clipped_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Updater.clip
+    real = Updater.prepare
 
-    def clip(self: Updater) -> float:
+    def prepare(self: Updater) -> float:
         norm = real(self)
         for parameter in self.parameters:
             if parameter.grad is not None:
                 parameter.grad *= 0.5
         return norm
 
-    monkeypatch.setattr(Updater, "clip", clip)
+    monkeypatch.setattr(Updater, "prepare", prepare)
 
 
 @dataclass(frozen=True)

@@ -191,14 +191,14 @@ def items_all_alike(patch: Patch) -> None:
 
 
 def flat_groups_first(patch: Patch) -> None:
-    real = GroupQueue._contrasted
+    real = GroupQueue._with_redraws
 
     def contrasted(self: GroupQueue, step: int, groups: Any, wanted: int, *args: Any) -> Any:
         result, sampled, more = real(self, step, groups, wanted, *args)
         result.groups = sorted(sampled, key=lambda group: len(set(group.rewards)))[:wanted]
         return result, sampled, more
 
-    patch.setattr(GroupQueue, "_contrasted", contrasted)
+    patch.setattr(GroupQueue, "_with_redraws", contrasted)
 
 
 def contrast_upside_down(patch: Patch) -> None:
@@ -206,24 +206,24 @@ def contrast_upside_down(patch: Patch) -> None:
 
 
 def no_redraws(patch: Patch) -> None:
-    real = GroupQueue._contrasted
+    real = GroupQueue._with_redraws
 
     def contrasted(self: GroupQueue, step: int, groups: Any, wanted: int, redraws: int, values: Any) -> Any:
         self._config = self._config.model_copy(update={"dynamic_sampling": 0})
         return real(self, step, groups, wanted, 0, values)
 
-    patch.setattr(GroupQueue, "_contrasted", contrasted)
+    patch.setattr(GroupQueue, "_with_redraws", contrasted)
 
 
 def redrawn_groups_forgotten(patch: Patch) -> None:
-    real = GroupQueue._contrasted
+    real = GroupQueue._with_redraws
 
     def contrasted(self: GroupQueue, step: int, groups: Any, wanted: int, *args: Any) -> Any:
         result, sampled, more = real(self, step, groups, wanted, *args)
         result.groups = sampled[:wanted]
         return result, sampled, more
 
-    patch.setattr(GroupQueue, "_contrasted", contrasted)
+    patch.setattr(GroupQueue, "_with_redraws", contrasted)
 
 
 CHOICE = [

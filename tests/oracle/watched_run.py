@@ -56,7 +56,7 @@ class Watched:
         """Look on at the runs inside."""
         with (
             patch.object(Run, "_begin", self._around(Run._begin, self._begun)),
-            patch.object(Updater, "clip", self._clip(Updater.clip)),
+            patch.object(Updater, "prepare", self._prepare(Updater.prepare)),
             patch.object(Updater, "step", self._step(Updater.step)),
             patch.object(AdvantageEstimator, "assign", self._around(AdvantageEstimator.assign, self._assign)),
             patch.object(module, "make_batch", self._around(module.make_batch, self._make)),
@@ -85,7 +85,7 @@ class Watched:
         self._stepping[id(updater)] = Stepping(run.policy, updater, updates)
         self._stepping[id(updater)].update = updater.done
 
-    def _clip(self, real: Any) -> Any:
+    def _prepare(self, real: Any) -> Any:
         def clip(updater: Updater) -> float:
             stepping = self._stepping[id(updater)]
             stepping.gradient()

@@ -24,15 +24,15 @@ def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def spoil_gradient(monkeypatch: pytest.MonkeyPatch, value: float, steps: set[int], length: int) -> list[int]:
     """Put a number into one entry of the gradient before it is clipped, in a stage of ``length`` updates."""
-    real, spoilt = Updater.clip, []
+    real, spoilt = Updater.prepare, []
 
-    def clip(self: Updater) -> float:
+    def prepare(self: Updater) -> float:
         if self.steps == length and self.done in steps:
             self.parameters[-1].grad.view(-1)[0] = value
             spoilt.append(self.done)
         return real(self)
 
-    monkeypatch.setattr(Updater, "clip", clip)
+    monkeypatch.setattr(Updater, "prepare", prepare)
     return spoilt
 
 

@@ -64,7 +64,7 @@ def _gradient_never_clipped() -> Iterator[None]:
 
         return clip
 
-    with swapped(Updater, "clip", make):
+    with swapped(Updater, "prepare", make):
         yield
 
 

@@ -98,7 +98,7 @@ def test_the_first_process_that_holds_weights_makes_every_check(monkeypatch: pyt
         made.append(need)
         return [outcome(need)]
 
-    monkeypatch.setattr(preflight_run._Maker, "make", checks)
+    monkeypatch.setattr(preflight_run._Runner, "make", checks)
     for rank, device in enumerate(("cpu", "meta")):
         ranks = Told(rank, 2)
         report = preflight_run.preflight(on(torch.device(device)), ranks=ranks)
