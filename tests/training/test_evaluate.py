@@ -80,6 +80,16 @@ def test_balanced_score_by_hand() -> None:
     assert balanced_mean([], []) == Estimate(0.0, 0.0)
 
 
+def test_a_stratum_of_one_item_has_the_spread_of_the_others() -> None:
+    # Within "b" the variance is 1/3; "a" has one item of that variance: (1/3 + 1/9) / 4.
+    balanced = balanced_mean([1.0, 0.0, 1.0, 0.0], ["a", "b", "b", "b"])
+    assert balanced.score == pytest.approx((1 + 1 / 3) / 2)
+    assert balanced.se == pytest.approx(math.sqrt(1 / 3 + 1 / 9) / 2)
+    # Where every stratum has one item, that of them all.
+    assert balanced_mean([1.0, 0.0], ["a", "b"]).se == pytest.approx(math.sqrt(0.5 + 0.5) / 2)
+    assert balanced_mean([1.0], ["a"]).se == 0.0
+
+
 def test_strata_hold_scores_errors_and_the_metrics_that_mean_something(loop: EventLoop) -> None:
     task = Numbers()
     collector: Any = Writes(task, lambda prompt: "rare")

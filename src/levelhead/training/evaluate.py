@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
 from collections import Counter
@@ -299,6 +300,8 @@ def _result(task: Task, groups: Sequence[Group], compared: Sequence[Group], base
 def balanced_mean(values: Sequence[float], strata: Sequence[str]) -> Estimate:
     """Return the mean over strata of the mean within each, and its standard error; 0 over nothing.
 
+    A stratum of one item says nothing of its own spread: it is taken to have the others' pooled standard deviation.
+
     Args:
         values: One an item.
         strata: The stratum of each item.
@@ -306,7 +309,18 @@ def balanced_mean(values: Sequence[float], strata: Sequence[str]) -> Estimate:
     parts: dict[str, list[float]] = {}
     for value, stratum in zip(values, strata, strict=True):
         parts.setdefault(stratum, []).append(value)
-    return Estimate.mean([Estimate.of(part) for part in parts.values()]) if parts else NOTHING
+    spread = math.sqrt(pooled_variance([*parts.values()]))
+    estimates = [Estimate.of(part) if len(part) > 1 else Estimate(part[0], spread) for part in parts.values()]
+    return Estimate.mean(estimates) if parts else NOTHING
+
+
+def pooled_variance(parts: Sequence[Sequence[float]]) -> float:
+    """Return the variance within parts, ``sum (n - 1) s^2 / sum (n - 1)``; that of all values where no part has two."""
+    several = [part for part in parts if len(part) > 1]
+    if not several:
+        values = [value for part in parts for value in part]
+        return statistics.variance(values) if len(values) > 1 else 0.0
+    return sum((len(p) - 1) * statistics.variance(p) for p in several) / sum(len(p) - 1 for p in several)
 
 
 def main_stratum(task: Task, prompt: Prompt) -> str:
