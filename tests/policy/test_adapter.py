@@ -15,7 +15,7 @@ from peft.tuners.lora import Linear
 from torch import Tensor, nn
 
 from levelhead.policy import adapter
-from levelhead.policy.adapter import adapted, join_adapters
+from levelhead.policy.adapter import adapted, adapted_weight, join_adapters
 from levelhead.policy.packing import TokenSequence
 from levelhead.policy.policy import Policy
 from small_run import codec_ids, tiny_policy
@@ -161,3 +161,8 @@ def test_a_policy_has_the_gradient_that_pefts_layers_give(monkeypatch: pytest.Mo
     assert gradient.keys() == wanted.keys()
     for name, grad in gradient.items():
         torch.testing.assert_close(grad, wanted[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_without_an_adapter_gives_its_own_weight() -> None:
+    layer = torch.nn.Linear(3, 2)
+    assert adapted_weight(layer) is layer.weight
