@@ -68,7 +68,7 @@ class AdvantageEstimator:
     declared: frozenset[str] = frozenset()
 
     def assign(
-        self, groups: Sequence[Group], scores: Recomputed | None, kl_coefs: Mapping[str, float]
+        self, groups: Sequence[Group], recomputed: Recomputed | None, kl_coefs: Mapping[str, float]
     ) -> tuple[list[GroupAdvantages], dict[str, float]]:
         """Return the advantages of every group, and what was measured on the way.
 
@@ -77,7 +77,7 @@ class AdvantageEstimator:
 
         Args:
             groups: Scored.
-            scores: Of their tokens, where :func:`levelhead.training.recompute.needs_recompute`.
+            recomputed: Of their tokens, where :func:`levelhead.training.recompute.needs_recompute`.
             kl_coefs: Coefficient of each task, for ``kl.where: reward``.
 
         Raises:
@@ -94,12 +94,12 @@ class AdvantageEstimator:
             if size < 2:
                 by_group |= {i: GroupAdvantages([0.0] * size, False, list(groups[i].rewards)) for i in members}
                 continue
-            bucket_scores = None if scores is None else [scores[i] for i in members]
+            bucket_recomputed = None if recomputed is None else [recomputed[i] for i in members]
             rewards_gk = self.shape(task, bucket)
             charged_gk = rewards_gk
-            if self.config.kl.where == "reward" and bucket_scores is not None and _is_referred(bucket_scores):
-                charged_gk = rewards_gk + _charge(bucket_scores, kl_coefs[task], drift.setdefault(task, []))
-            group_advantages = self._estimate(task, bucket, bucket_scores, rewards_gk, charged_gk)
+            if self.config.kl.where == "reward" and bucket_recomputed is not None and _is_referred(bucket_recomputed):
+                charged_gk = rewards_gk + _charge(bucket_recomputed, kl_coefs[task], drift.setdefault(task, []))
+            group_advantages = self._estimate(task, bucket, bucket_recomputed, rewards_gk, charged_gk)
             by_group.update(zip(members, group_advantages, strict=True))
         means = {metric.KL_BY_TASK.of(task): math.fsum(gaps) / len(gaps) for task, gaps in drift.items() if gaps}
         values = means | ({metric.KL: math.fsum(means.values()) / len(means)} if means else {})
@@ -129,14 +129,14 @@ class AdvantageEstimator:
         return np.asarray(shaped_gk)
 
     def _estimate(
-        self, task: str, groups: Sequence[Group], scores: Recomputed | None, shaped_gk: Floats, rewards_gk: Floats
+        self, task: str, groups: Sequence[Group], recomputed: Recomputed | None, shaped_gk: Floats, rewards_gk: Floats
     ) -> list[GroupAdvantages]:
         estimator = self.config.advantage.make()
         if len(groups[0].rollouts) < estimator.min_group_size:
             return [GroupAdvantages([0.0] * len(row), False, row.tolist()) for row in shaped_gk]
         if "parts" in estimator.arrays:
             estimator = estimator.for_parts({name for g in groups for r in g.rollouts for name in r.parts})
-        arrays = self._arrays(estimator, task, groups, scores)
+        arrays = self._arrays(estimator, task, groups, recomputed)
         result = advantages.compute(estimator, rewards_gk, clip=self.config.advantage.clip, **arrays)
         return [
             GroupAdvantages(
@@ -149,7 +149,7 @@ class AdvantageEstimator:
         ]
 
     def _arrays(
-        self, estimator: Estimator, task: str, groups: Sequence[Group], scores: Recomputed | None
+        self, estimator: Estimator, task: str, groups: Sequence[Group], recomputed: Recomputed | None
     ) -> dict[str, Any]:
         """The arrays that the estimator takes besides the rewards."""
         asker, needed = f"grpo.advantage.kind: {self.config.advantage.kind}", estimator.arrays
@@ -167,8 +167,8 @@ class AdvantageEstimator:
             }
         if "features" in needed:
             extras["features"] = _columns(asker, task, groups, estimator.features(), _features)
-        if "entropies_gkt" in needed and scores is not None:
-            extras["entropies_gkt"], extras["mask_gkt"] = _entropies(scores)
+        if "entropies_gkt" in needed and recomputed is not None:
+            extras["entropies_gkt"], extras["mask_gkt"] = _entropies(recomputed)
         if "turns_gkn" in needed:
             extras |= _turns(groups)
         return extras
@@ -288,24 +288,24 @@ def _turns(groups: Sequence[Group]) -> dict[str, Floats]:
     return {"turn_rewards_gkn": rewards_gkn, "turns_gkn": turns_gkn, "states_gkn": states_gkn}
 
 
-def _entropies(scores: Recomputed) -> tuple[Floats, Floats]:
+def _entropies(recomputed: Recomputed) -> tuple[Floats, Floats]:
     """Entropies and mask of all turns of each rollout, one after another, shape (groups, K, tokens)."""
-    flat = [[[h for turn in turns for h in turn.entropies] for turns in group] for group in scores]
+    flat = [[[h for turn in turns for h in turn.entropies] for turns in group] for group in recomputed]
     longest = max(len(row) for group in flat for row in group)
     entropies = np.array([[[max(h, 0.0) for h in row] + [0.0] * (longest - len(row)) for row in g] for g in flat])
     mask = np.array([[[1.0] * len(row) + [0.0] * (longest - len(row)) for row in group] for group in flat])
     return entropies, mask
 
 
-def _is_referred(scores: Recomputed) -> bool:
+def _is_referred(recomputed: Recomputed) -> bool:
     """Whether a reference has scored the tokens: none is kept where no task has, or can come to have, a KL."""
-    return all(turn.reference is not None for group in scores for turns in group for turn in turns)
+    return all(turn.reference is not None for group in recomputed for turns in group for turn in turns)
 
 
-def _charge(scores: Recomputed, coef: float, gaps: list[float]) -> Floats:
+def _charge(recomputed: Recomputed, coef: float, gaps: list[float]) -> Floats:
     """What k1 adds to each reward, shape (groups, K): the log-ratio to the reference over all tokens of a rollout."""
     sums = []
-    for group in scores:
+    for group in recomputed:
         row = []
         for turns in group:
             drift = [a - b for turn in turns for a, b in zip(turn.logprobs, turn.reference or (), strict=True)]

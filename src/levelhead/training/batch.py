@@ -83,7 +83,7 @@ class Batch:
 def make_batch(
     groups: Sequence[Group],
     group_advantages: Sequence[GroupAdvantages],
-    scores: Recomputed | None = None,
+    recomputed: Recomputed | None = None,
     top_entropy: float | None = None,
     *,
     old_from_recomputed: bool = True,
@@ -94,16 +94,18 @@ def make_batch(
     Args:
         groups: Scored.
         group_advantages: Of each group.
-        scores: What was recomputed of their tokens, where it was.
+        recomputed: What was recomputed of their tokens, where it was.
         top_entropy: Share of the batch's tokens to learn from, those of highest entropy; all unless given.
         old_from_recomputed: Whether recomputed log-probabilities, where there are any, are the old ones of the updates.
         sum_turns: Whether each turn of a rollout weighs 1, and not the rollout.
     """
     threshold = None
-    if top_entropy is not None and scores is not None:
-        threshold = _threshold(scores, top_entropy)
+    if top_entropy is not None and recomputed is not None:
+        threshold = _threshold(recomputed, top_entropy)
     samples = [
-        _samples(i, group, assigned, None if scores is None else scores[i], threshold, old_from_recomputed, sum_turns)
+        _samples(
+            i, group, assigned, None if recomputed is None else recomputed[i], threshold, old_from_recomputed, sum_turns
+        )
         for i, (group, assigned) in enumerate(zip(groups, group_advantages, strict=True))
     ]
     return Batch(
@@ -152,7 +154,7 @@ def _samples(
     prefix_group: int,
     group: Group,
     assigned: GroupAdvantages,
-    scores: list[list[TokenStatistics]] | None,
+    recomputed: list[list[TokenStatistics]] | None,
     threshold: float | None,
     old_from_recomputed: bool,
     sum_turns: bool,
@@ -162,7 +164,7 @@ def _samples(
     for k, rollout in enumerate(group.rollouts):
         tokens = None if assigned.tokens is None else iter(assigned.tokens[k])
         for t, turn in enumerate(rollout.turns):
-            token_scores = None if scores is None else scores[k][t]
+            turn_statistics = None if recomputed is None else recomputed[k][t]
             samples.append(
                 Sample(
                     sequence=TokenSequence(turn.context_ids, turn.completion_ids, prefix_group),
@@ -175,8 +177,8 @@ def _samples(
                     truncated=rollout.truncated,
                     behaviour=turn.behaviour_logprobs,
                     advantages=None if tokens is None else tuple(next(tokens) for _ in turn.completion_ids),
-                    old=token_scores.logprobs if token_scores is not None and old_from_recomputed else None,
-                    keep=_learned(token_scores, threshold),
+                    old=turn_statistics.logprobs if turn_statistics is not None and old_from_recomputed else None,
+                    keep=_learned(turn_statistics, threshold),
                     centred_reward=assigned.shaped[k] - mean if assigned.shaped else 0.0,
                     balance=assigned.weight,
                 )
@@ -191,19 +193,19 @@ def _agreement(groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
     return {metric.AGREEMENT: math.fsum(a * m for a, m in pairs) / size} if 0 < size < math.inf else {}
 
 
-def _threshold(scores: Recomputed, fraction: float) -> float | None:
-    entropies = [h for group in scores for turns in group for turn in turns for h in turn.entropies]
+def _threshold(recomputed: Recomputed, fraction: float) -> float | None:
+    entropies = [h for group in recomputed for turns in group for turn in turns for h in turn.entropies]
     if not entropies:
         return None
     row = torch.tensor([entropies], dtype=torch.float64)
     return entropy_threshold(row, torch.ones_like(row), fraction)
 
 
-def _learned(scores: TokenStatistics | None, threshold: float | None) -> tuple[float, ...] | None:
+def _learned(turn: TokenStatistics | None, threshold: float | None) -> tuple[float, ...] | None:
     """1 for the tokens whose entropy reaches the threshold, 0 for the others; ``None`` where all are learned from."""
-    if scores is None or threshold is None:
+    if turn is None or threshold is None:
         return None
-    return tuple(float(entropy >= threshold) for entropy in scores.entropies)
+    return tuple(float(entropy >= threshold) for entropy in turn.entropies)
 
 
 def _metrics(groups: Sequence[Group], group_advantages: Sequence[GroupAdvantages]) -> dict[str, float]:

@@ -56,21 +56,21 @@ def distorts(controls: Sampling) -> bool:
     return bool(cut or penalised or controls.min_new_tokens or controls.no_repeat_ngram)
 
 
-def with_own_logprobs(groups: Sequence[Group], scores: Recomputed) -> list[Group]:
+def with_own_logprobs(groups: Sequence[Group], recomputed: Recomputed) -> list[Group]:
     """Return groups whose turns hold the policy's log-probabilities, where a sampler has told those of its draws.
 
     Args:
         groups: The rollouts.
-        scores: Of all of their tokens.
+        recomputed: Of all of their tokens.
     """
     return [
         replace(group, rollouts=tuple(_with_logprobs(r, said) for r, said in zip(group.rollouts, rows, strict=True)))
-        for group, rows in zip(groups, scores, strict=True)
+        for group, rows in zip(groups, recomputed, strict=True)
     ]
 
 
-def _with_logprobs(rollout: Rollout, scores: Sequence[TokenStatistics]) -> Rollout:
-    pairs = zip(rollout.turns, scores, strict=True)
+def _with_logprobs(rollout: Rollout, turns: Sequence[TokenStatistics]) -> Rollout:
+    pairs = zip(rollout.turns, turns, strict=True)
     return replace(rollout, turns=tuple(replace(turn, logprobs=said.logprobs) for turn, said in pairs))
 
 
